@@ -1,0 +1,5 @@
+// Command highwater is Apache Kafka's replicated log and KRaft quorum in one binary, and every kafka-*.sh tool: it looks at
+// its own name or at its first word and hands over to package cli.
+package main
+
+func main() {}

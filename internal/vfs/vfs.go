@@ -1,0 +1,95 @@
+// Package vfs is the narrow file system that storage code is written against. The real one is vfs/osfs; Mem is one that
+// can lose power (any subset of unsynced writes kept, torn last write, lost renames) and fail on demand. All calls are
+// synchronous. Names are slash-separated paths as given to the constructor's root; errors wrap fs.ErrNotExist,
+// fs.ErrExist, syscall.ENOSPC and so on, so that errors.Is works the same on both.
+package vfs
+
+import "io/fs"
+
+// FS is what a node does to its directories.
+type FS interface {
+	// Open opens an existing file for reading, or for reading and writing.
+	Open(name string, mode Mode) (File, error)
+	// Create makes a file for reading and writing; it fails with fs.ErrExist if the name is taken.
+	Create(name string) (File, error)
+	// ReadFile returns a whole small file. It refuses, before it allocates, one of more than max bytes.
+	ReadFile(name string, max int64) ([]byte, error)
+	// List returns the names in a directory, sorted.
+	List(dir string) ([]fs.DirEntry, error)
+	Stat(name string) (fs.FileInfo, error)
+	// MkdirAll makes a directory and its parents. Like every change of names it is durable after SyncDir of the parent.
+	MkdirAll(dir string) error
+	// Rename replaces newName atomically, for files and directories.
+	Rename(oldName, newName string) error
+	Remove(name string) error
+	// RemoveAll removes a tree; no error if there is none.
+	RemoveAll(name string) error
+	// SyncDir makes the names in dir durable: creations, renames, removals.
+	SyncDir(dir string) error
+	// Lock takes an exclusive lock of the kind that the JVM takes (a POSIX record lock) on a file that it creates if need
+	// be, and fails at once, with ErrLocked, if another process or another Lock of this FS holds it.
+	Lock(name string) (Unlocker, error)
+	// Space is the size of and the free room on the disk that holds dir, in bytes.
+	Space(dir string) (total, free int64, err error)
+}
+
+// Mode says what an opened file is for.
+type Mode int
+
+// The modes of Open.
+const (
+	ReadOnly Mode = iota
+	ReadWrite
+)
+
+// File is an open file. ReadAt follows io.ReaderAt. It is safe to read while one other goroutine writes.
+type File interface {
+	ReadAt(p []byte, off int64) (n int, err error)
+	WriteAt(p []byte, off int64) (n int, err error)
+	Truncate(size int64) error
+	// Allocate makes room up to size without changing what is there; the file's size becomes at least size.
+	Allocate(size int64) error
+	Sync() error
+	Size() (int64, error)
+	Close() error
+	Name() string
+	// Fd is the descriptor for sendfile. ok is false where there is none, as in memory.
+	Fd() (fd uintptr, ok bool)
+}
+
+// Unlocker gives a lock back.
+type Unlocker interface{ Unlock() error }
+
+// ErrLocked means that somebody else holds the lock.
+var ErrLocked = lockedError{}
+
+type lockedError struct{}
+
+func (lockedError) Error() string { return "locked by another process" }
+
+// WriteFileAtomic replaces name by data so that after a crash there is the old file or the new one, whole: it writes
+// name.tmp, syncs it, renames it and syncs the directory.
+func WriteFileAtomic(fsys FS, dir, base string, data []byte) error {
+	name := dir + "/" + base
+	tmp := name + ".tmp"
+	if err := fsys.Remove(tmp); err != nil && !isNotExist(err) {
+		return err
+	}
+	f, err := fsys.Create(tmp)
+	if err != nil {
+		return err
+	}
+	if _, err = f.WriteAt(data, 0); err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return err
+	}
+	if err := fsys.Rename(tmp, name); err != nil {
+		return err
+	}
+	return fsys.SyncDir(dir)
+}
