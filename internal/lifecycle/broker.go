@@ -1,0 +1,261 @@
+package lifecycle
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/highwater/highwater/internal/kafka"
+	"github.com/highwater/highwater/internal/kerr"
+)
+
+// State is what Kafka calls the broker's state; the numbers are those of its BrokerState metric.
+type State int8
+
+// The states.
+const (
+	NotRunning                State = 0
+	Starting                  State = 1
+	Recovery                  State = 2
+	Running                   State = 3
+	PendingControlledShutdown State = 6
+	ShuttingDown              State = 7
+)
+
+func (s State) String() string {
+	switch s {
+	case NotRunning:
+		return "NOT_RUNNING"
+	case Starting:
+		return "STARTING"
+	case Recovery:
+		return "RECOVERY"
+	case Running:
+		return "RUNNING"
+	case PendingControlledShutdown:
+		return "PENDING_CONTROLLED_SHUTDOWN"
+	case ShuttingDown:
+		return "SHUTTING_DOWN"
+	}
+	return fmt.Sprintf("State(%d)", int8(s))
+}
+
+// Options are the timings, named as in server.properties.
+type Options struct {
+	HeartbeatInterval   time.Duration // broker.heartbeat.interval.ms (2 s)
+	SessionTimeout      time.Duration // broker.session.timeout.ms (9 s): a controlled shutdown without answers ends after it
+	RegistrationTimeout time.Duration // initial.broker.registration.timeout.ms (60 s)
+	RetryBackoff        time.Duration // first wait after a failed request; doubles up to HeartbeatInterval
+}
+
+// Kind is what a request is.
+type Kind int8
+
+// The kinds of request.
+const (
+	Registration Kind = iota
+	Heartbeat
+)
+
+// Request is what to send to the active controller.
+type Request struct {
+	Kind Kind
+	// Of a heartbeat:
+	BrokerEpoch  kafka.BrokerEpoch
+	MetadataEnd  kafka.Offset // highest metadata offset applied
+	WantFence    bool
+	WantShutDown bool
+	OfflineDirs  []kafka.DirectoryID
+}
+
+// Answer is what the controller said. Err is a kerr value or what went wrong on the way.
+type Answer struct {
+	Err          error
+	BrokerEpoch  kafka.BrokerEpoch // of a registration
+	CaughtUp     bool              // of a heartbeat, as the rest
+	Fenced       bool
+	ShouldShutDn bool
+}
+
+// ErrRegistrationTimeout ends a start that the controller did not accept in time.
+var ErrRegistrationTimeout = errors.New("the controller quorum did not accept this broker's registration within initial.broker.registration.timeout.ms")
+
+// Broker is the machine. Not safe for concurrent use.
+type Broker struct {
+	opts        Options
+	state       State
+	epoch       kafka.BrokerEpoch
+	registered  bool
+	ready       bool
+	fenced      bool
+	inFlight    bool
+	due         time.Time // when the next request is to go
+	backoff     time.Duration
+	started     time.Time
+	stopping    time.Time
+	metadataEnd kafka.Offset
+	offline     []kafka.DirectoryID
+	err         error
+}
+
+// New is a broker that registers at once.
+func New(opts Options, now time.Time) *Broker {
+	return &Broker{opts: opts, state: Starting, epoch: -1, fenced: true, due: now, started: now, backoff: opts.RetryBackoff, metadataEnd: -1}
+}
+
+// State is where the broker stands.
+func (b *Broker) State() State { return b.state }
+
+// Epoch is the broker epoch, or -1 before the registration.
+func (b *Broker) Epoch() kafka.BrokerEpoch { return b.epoch }
+
+// Fenced tells what the controller last said.
+func (b *Broker) Fenced() bool { return b.fenced }
+
+// CaughtUp tells whether the broker has read the metadata up to its own registration.
+func (b *Broker) CaughtUp() bool { return b.state >= Recovery }
+
+// Err is why the broker cannot go on, or nil.
+func (b *Broker) Err() error { return b.err }
+
+// Ready says that logs are recovered and everything is in place: from now on the broker asks to be unfenced.
+func (b *Broker) Ready(now time.Time) {
+	if !b.ready {
+		b.ready = true
+		b.hurry(now)
+	}
+}
+
+// MetadataApplied says how far the broker has taken in the metadata log (the last offset).
+func (b *Broker) MetadataApplied(now time.Time, last kafka.Offset) {
+	behind := b.metadataEnd < kafka.Offset(b.epoch)
+	b.metadataEnd = last
+	if b.registered && behind && last >= kafka.Offset(b.epoch) && b.state == Starting {
+		b.hurry(now) // the controller waits for just this
+	}
+}
+
+// DirsFailed adds log directories that went offline.
+func (b *Broker) DirsFailed(now time.Time, dirs ...kafka.DirectoryID) {
+	b.offline = append(b.offline, dirs...)
+	b.hurry(now)
+}
+
+// Stop begins a controlled shutdown, or ends the broker at once if it never ran.
+func (b *Broker) Stop(now time.Time) {
+	switch b.state {
+	case Running, Recovery:
+		if b.registered {
+			b.state, b.stopping = PendingControlledShutdown, now
+			b.hurry(now)
+			return
+		}
+		b.state = ShuttingDown
+	case Starting:
+		b.state = ShuttingDown
+	}
+}
+
+func (b *Broker) hurry(now time.Time) {
+	if now.Before(b.due) {
+		b.due = now
+	}
+}
+
+// Deadline is when Next may have something; zero while an answer is awaited or nothing is left to do.
+func (b *Broker) Deadline() time.Time {
+	if b.inFlight || b.state == ShuttingDown || b.err != nil {
+		return time.Time{}
+	}
+	return b.due
+}
+
+// Next is the request to send now, if one is due.
+func (b *Broker) Next(now time.Time) (Request, bool) {
+	switch {
+	case b.inFlight || b.state == ShuttingDown || b.err != nil || now.Before(b.due):
+		return Request{}, false
+	case !b.registered:
+		if now.Sub(b.started) > b.opts.RegistrationTimeout {
+			b.err = ErrRegistrationTimeout
+			return Request{}, false
+		}
+		b.inFlight = true
+		return Request{Kind: Registration}, true
+	case b.state == PendingControlledShutdown && now.Sub(b.stopping) > b.opts.SessionTimeout:
+		b.state = ShuttingDown
+		return Request{}, false
+	}
+	b.inFlight = true
+	return Request{
+		Kind: Heartbeat, BrokerEpoch: b.epoch, MetadataEnd: b.metadataEnd, OfflineDirs: b.offline,
+		WantFence: !b.ready, WantShutDown: b.state == PendingControlledShutdown,
+	}, true
+}
+
+// Answered takes in what came back for the request that was out.
+func (b *Broker) Answered(now time.Time, a Answer) {
+	b.inFlight = false
+	if a.Err != nil {
+		b.failed(now, a.Err)
+		return
+	}
+	b.backoff = b.opts.RetryBackoff
+	if !b.registered {
+		b.registered, b.epoch = true, a.BrokerEpoch
+		b.due = now
+		return
+	}
+	b.fenced = a.Fenced
+	b.due = now.Add(b.opts.HeartbeatInterval)
+	switch b.state {
+	case Starting:
+		if a.CaughtUp {
+			b.state = Recovery
+			b.due = now // says at once whether it is ready, too
+			if !b.ready {
+				b.due = now.Add(b.opts.HeartbeatInterval)
+			}
+			return
+		}
+		b.due = now.Add(min(b.opts.HeartbeatInterval, 10*time.Millisecond)) // nobody waits two seconds for a start
+	case Recovery:
+		if !a.Fenced {
+			b.state = Running
+		} else if b.ready {
+			b.due = now.Add(min(b.opts.HeartbeatInterval, 10*time.Millisecond))
+		}
+	case PendingControlledShutdown:
+		if a.ShouldShutDn {
+			b.state = ShuttingDown
+			return
+		}
+		b.due = now.Add(min(b.opts.HeartbeatInterval, 50*time.Millisecond))
+	}
+}
+
+func (b *Broker) failed(now time.Time, err error) {
+	if b.state == PendingControlledShutdown && now.Sub(b.stopping) > b.opts.SessionTimeout {
+		b.state = ShuttingDown
+		return
+	}
+	switch kerr.Code(err) {
+	case kerr.StaleBrokerEpoch.Code, kerr.BrokerIDNotRegistered.Code:
+		// Another process took the id, or the broker was unregistered: only a restart, which registers anew, helps.
+		if b.registered && b.state != PendingControlledShutdown {
+			b.err = fmt.Errorf("heartbeat with broker epoch %d: %w", b.epoch, err)
+			return
+		}
+		if b.state == PendingControlledShutdown {
+			b.state = ShuttingDown
+			return
+		}
+	case kerr.InconsistentClusterID.Code, kerr.InvalidRegistration.Code, kerr.UnsupportedVersion.Code:
+		if !b.registered {
+			b.err = fmt.Errorf("register: %w", err)
+			return
+		}
+	}
+	b.due = now.Add(b.backoff)
+	b.backoff = min(2*b.backoff, b.opts.HeartbeatInterval)
+}
