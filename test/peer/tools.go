@@ -1,0 +1,182 @@
+package peer
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// Result is what a program did.
+type Result struct {
+	Exit   int    `json:"exit"`
+	Stdout string `json:"stdout"`
+	Stderr string `json:"stderr"`
+}
+
+// Tools is a warm JVM with the real Kafka's classes. Its calls run one after the other.
+type Tools struct {
+	mu      sync.Mutex
+	in      io.WriteCloser
+	out     *bufio.Reader
+	cmd     *exec.Cmd
+	log     *os.File
+	classes map[string]string
+}
+
+// Home is where the real Kafka and other dear downloads are kept.
+func Home() (string, error) {
+	if h := os.Getenv("PEER_HOME"); h != "" {
+		return h, nil
+	}
+	c, err := os.UserCacheDir()
+	return filepath.Join(c, "highwater-peer"), err
+}
+
+// StartTools compiles the Java programs given besides ToolHost.java, if that was not done before, and starts the JVM.
+func StartTools(programs ...string) (*Tools, error) {
+	home, err := Home()
+	if err != nil {
+		return nil, err
+	}
+	logconf, err := output(exec.Command(filepath.Join(here(), "kafka"), "--log", "WARN")) // installs Kafka if need be
+	if err != nil {
+		return nil, err
+	}
+	lib := filepath.Join(home, "kafka-4.4.0", "lib", "*")
+	classes, err := compile(home, lib, append([]string{filepath.Join(here(), "java", "ToolHost.java")}, programs...))
+	if err != nil {
+		return nil, err
+	}
+	log, err := os.CreateTemp("", "toolhost-*.log")
+	if err != nil {
+		return nil, err
+	}
+	c := exec.Command("java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Djava.security.manager=allow",
+		"-Dlog4j2.configurationFile="+logconf, "-cp", classes+":"+lib, "ToolHost")
+	c.Stderr = log
+	t := &Tools{cmd: c, log: log, classes: map[string]string{}}
+	if t.in, err = c.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := c.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	t.out = bufio.NewReader(out)
+	if err := c.Start(); err != nil { // it ends with its standard input, so with this process at the latest
+		return nil, fmt.Errorf("start the JVM: %w", err)
+	}
+	return t, nil
+}
+
+// compile returns a directory with the classes of sources, made once for each content.
+func compile(home, lib string, sources []string) (string, error) {
+	h := sha256.New()
+	for _, s := range sources {
+		b, err := os.ReadFile(s)
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(h, "%s %d\n%s", filepath.Base(s), len(b), b)
+	}
+	dir := filepath.Join(home, "classes-"+hex.EncodeToString(h.Sum(nil)[:8]))
+	if _, err := os.Stat(dir); err == nil {
+		return dir, nil
+	}
+	fresh, err := os.MkdirTemp(home, "new.")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(fresh)
+	args := append([]string{"-Xlint:none", "-nowarn", "-d", fresh, "-cp", lib}, sources...)
+	if out, err := exec.Command("javac", args...).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("javac: %w (a JDK 17 is needed: openjdk-17-jdk-headless)\n%s", err, out)
+	}
+	if err := os.Rename(fresh, dir); err != nil {
+		if _, there := os.Stat(dir); there != nil { // another process was faster otherwise
+			return "", err
+		}
+	}
+	return dir, nil
+}
+
+func output(c *exec.Cmd) (string, error) {
+	var errs strings.Builder
+	c.Stderr = &errs
+	out, err := c.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w\n%s", strings.Join(c.Args, " "), err, errs.String())
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// Run runs a tool by Kafka's name without kafka-, or a class of the JVM's class path, and waits for its end.
+func (t *Tools) Run(tool, stdin string, args ...string) (Result, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	class, ok := t.classes[tool]
+	if !ok {
+		class = tool
+		if strings.ToLower(tool) == tool && !strings.Contains(tool, ".") {
+			var err error
+			if class, err = output(exec.Command(filepath.Join(here(), "kafka"), "--class", tool)); err != nil {
+				return Result{}, err
+			}
+		}
+		t.classes[tool] = class
+	}
+	if args == nil {
+		args = []string{}
+	}
+	q, err := json.Marshal(map[string]any{"class": class, "argv": args, "stdin": stdin, "timeout": 60})
+	if err != nil {
+		return Result{}, err
+	}
+	if _, err := t.in.Write(append(q, '\n')); err != nil {
+		return Result{}, fmt.Errorf("ask the JVM for %s: %w", tool, err)
+	}
+	line, err := t.out.ReadBytes('\n')
+	if err != nil {
+		log, _ := os.ReadFile(t.log.Name())
+		return Result{}, fmt.Errorf("%s: the JVM ended: %w\n%s", tool, err, tail(string(log), 2000))
+	}
+	var r Result
+	if err := json.Unmarshal(line, &r); err != nil {
+		return Result{}, fmt.Errorf("%s: answer of the JVM: %w", tool, err)
+	}
+	return r, nil
+}
+
+// Log is what the tools logged.
+func (t *Tools) Log() string {
+	b, _ := os.ReadFile(t.log.Name())
+	return string(b)
+}
+
+// Close ends the JVM.
+func (t *Tools) Close() error {
+	t.in.Close()
+	err := t.cmd.Wait()
+	t.log.Close()
+	os.Remove(t.log.Name())
+	return err
+}
+
+// Must is Run for a test that has no use for an error.
+func (t *Tools) Must(tb testing.TB, tool, stdin string, args ...string) Result {
+	tb.Helper()
+	r, err := t.Run(tool, stdin, args...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return r
+}
