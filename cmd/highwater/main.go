@@ -2,4 +2,10 @@
 // its own name or at its first word and hands over to package cli.
 package main
 
-func main() {}
+import (
+	"os"
+
+	"github.com/highwater/highwater/internal/cli"
+)
+
+func main() { os.Exit(cli.Main(os.Args)) }

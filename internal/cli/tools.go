@@ -1,0 +1,12 @@
+package cli
+
+// tools is every tool there is. A new one is one line here.
+func tools() []Tool {
+	return []Tool{
+		{Name: "help", Summary: "this list, or the options of one tool", Run: runHelp, Own: true},
+		{Name: "version", Summary: "the version", Run: runVersion, Own: true},
+		{Name: "links", Summary: "make Kafka's tool names as links to this binary", Run: runLinks, Own: true},
+
+		{Name: "server-stop", Summary: "stop the nodes that run on this machine", Run: runServerStop},
+	}
+}
