@@ -52,6 +52,9 @@ type Response struct {
 	None     bool          // no answer at all (acks=0)
 	Close    bool          // close the connection after this answer, or at once if None
 	Throttle time.Duration // how long the connection is muted after the answer (KIP-219); already told in the body
+	// Fail, if set, closes the connection without an answer, as Kafka does with a request that cannot be decoded. The
+	// server logs it.
+	Fail error
 }
 
 // Part is a range of a file that stands in the answer before Buf[At].
@@ -62,6 +65,12 @@ type Part struct {
 	N    int
 	// Release is called once when the range was sent or will never be; it drops the hold on the file. May be nil.
 	Release func()
+}
+
+// Refuse makes the connection close without an answer; handlers return its result.
+func (r *Response) Refuse(err error) *Pending {
+	r.Fail = err
+	return nil
 }
 
 // AppendFile puts a range of a file at the current end of the answer.
@@ -86,8 +95,9 @@ type Handler func(*Request) *Pending
 type Pending struct {
 	// Deadline is when the server completes it itself; zero means never.
 	Deadline time.Time
-	// Finish builds the answer into r.Response. The server calls it exactly once, on a goroutine of its own, when this
-	// Pending is the oldest unanswered one of its connection. expired tells that the deadline came first; it is false if
+	// Finish builds the answer into r.Response, which is empty again: what the handler put there is forgotten. The server
+	// calls it exactly once, on the goroutine that calls the connection's handlers, when this Pending is the oldest
+	// unanswered one of its connection. expired tells that the deadline came first; it is false if
 	// Complete was called before. It may be skipped if the connection is gone: then Abandon is called instead.
 	Finish func(r *Request, expired bool)
 	// Abandon, if not nil, is called instead of Finish when the connection is gone or the server stops.
@@ -129,11 +139,12 @@ func (p *Pending) Done() (done, byDeadline bool) {
 	return s != waiting, s == expired
 }
 
-// OnDone is for the server: wake is called, once or twice, when the Pending is complete, also if it is already.
-func (p *Pending) OnDone(wake func()) {
-	p.wake.Store(&wake)
+// OnDone is for the server: wake is called, once or twice, when the Pending is complete, also if it is already. It is
+// called under whatever lock Complete was, so it must not block. The pointer saves an allocation for each call.
+func (p *Pending) OnDone(wake *func()) {
+	p.wake.Store(wake)
 	if done, _ := p.Done(); done {
-		wake()
+		(*wake)()
 	}
 }
 
