@@ -10,8 +10,6 @@ import (
 	"net/netip"
 	"sync/atomic"
 	"time"
-
-	"github.com/highwater/highwater/internal/vfs"
 )
 
 // Request is one request with its frame. It is pooled: after the handler returned (or, if it returned a Pending, after
@@ -57,32 +55,32 @@ type Response struct {
 	Fail error
 }
 
-// Part is a range of a file that stands in the answer before Buf[At].
+// Source is a range of a file: a *storage.Slice. It may shrink under the reader (a truncation): then ReadAt and sendfile give
+// less than Len, and the connection must be closed.
+type Source interface {
+	Len() int
+	// Fd is the open file and the place in it, for sendfile; ok is false where there is no descriptor.
+	Fd() (fd uintptr, pos int64, ok bool)
+	// ReadAt reads from the range as from a file of its own.
+	ReadAt(p []byte, off int64) (int, error)
+	// Release gives the file back. The server calls it once, when the range was sent or will never be.
+	Release()
+}
+
+// Part is a range that stands in the answer before Buf[At].
 type Part struct {
-	At   int // index into Buf
-	File vfs.File
-	Off  int64
-	N    int
-	// Release is called once when the range was sent or will never be; it drops the hold on the file. May be nil.
-	Release func()
+	At int // index into Buf
+	Source
 }
 
-// Refuse makes the connection close without an answer; handlers return its result.
-func (r *Response) Refuse(err error) *Pending {
-	r.Fail = err
-	return nil
-}
-
-// AppendFile puts a range of a file at the current end of the answer.
-func (r *Response) AppendFile(f vfs.File, off int64, n int, release func()) {
-	r.Parts = append(r.Parts, Part{At: len(r.Buf), File: f, Off: off, N: n, Release: release})
-}
+// AppendSource puts a range at the current end of the answer.
+func (r *Response) AppendSource(s Source) { r.Parts = append(r.Parts, Part{At: len(r.Buf), Source: s}) }
 
 // Len is the size of the body in bytes, ranges included.
 func (r *Response) Len() int {
 	n := len(r.Buf)
 	for i := range r.Parts {
-		n += r.Parts[i].N
+		n += r.Parts[i].Len()
 	}
 	return n
 }
