@@ -2,7 +2,16 @@ package vfs
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 )
 
 func isNotExist(err error) bool { return errors.Is(err, fs.ErrNotExist) }
+
+// ErrTooLarge is wrapped by the error of a ReadFile that would exceed its bound.
+var ErrTooLarge = errors.New("file is too large")
+
+// TooLarge is the error of a ReadFile of a file of size bytes that may have max.
+func TooLarge(name string, size, max int64) error {
+	return fmt.Errorf("read %s: %w: %d bytes, at most %d are expected", name, ErrTooLarge, size, max)
+}
