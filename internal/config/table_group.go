@@ -1,0 +1,32 @@
+package config
+
+// groupKeys are the keys of a group, in the order in which Kafka checks them.
+var groupKeys = []*Key{
+	{Name: "consumer.session.timeout.ms", Type: Int, Default: "45000", Check: atLeast(1), Importance: Medium, Synonyms: syn("group.consumer.session.timeout.ms")},
+	{Name: "consumer.heartbeat.interval.ms", Type: Int, Default: "5000", Check: atLeast(1), Importance: Medium, Synonyms: syn("group.consumer.heartbeat.interval.ms")},
+	{Name: "consumer.assignment.interval.ms", Type: Int, Default: "1000", Check: atLeast(0), Importance: Medium, Synonyms: syn("group.consumer.assignment.interval.ms")},
+	{Name: "consumer.assignor.offload.enable", Type: Boolean, Default: "true", Importance: Medium, Internal: true, Synonyms: syn("group.consumer.assignor.offload.enable")},
+	{Name: "share.session.timeout.ms", Type: Int, Default: "45000", Check: atLeast(1), Importance: Medium, Synonyms: syn("group.share.session.timeout.ms")},
+	{Name: "share.heartbeat.interval.ms", Type: Int, Default: "5000", Check: atLeast(1), Importance: Medium, Synonyms: syn("group.share.heartbeat.interval.ms")},
+	{Name: "share.record.lock.duration.ms", Type: Int, Default: "30000", Check: atLeast(1000), Importance: Medium, Synonyms: syn("group.share.record.lock.duration.ms")},
+	{Name: "share.delivery.count.limit", Type: Int, Default: "5", Check: atLeast(2), Importance: Medium, Synonyms: syn("group.share.delivery.count.limit")},
+	{Name: "share.partition.max.record.locks", Type: Int, Default: "2000", Check: atLeast(100), Importance: Medium, Synonyms: syn("group.share.partition.max.record.locks")},
+	{Name: "share.auto.offset.reset", Type: String, Default: "latest", Check: offsetReset{}, Importance: Medium},
+	{Name: "share.isolation.level", Type: String, Default: "read_uncommitted", Check: choice("read_committed", "read_uncommitted"), Importance: Medium},
+	{Name: "share.renew.acknowledge.enable", Type: Boolean, Default: "true", Importance: Medium},
+	{Name: "share.assignment.interval.ms", Type: Int, Default: "1000", Check: atLeast(0), Importance: Medium, Synonyms: syn("group.share.assignment.interval.ms")},
+	{Name: "share.assignor.offload.enable", Type: Boolean, Default: "true", Importance: Medium, Internal: true, Synonyms: syn("group.share.assignor.offload.enable")},
+	{Name: "streams.session.timeout.ms", Type: Int, Default: "45000", Check: atLeast(1), Importance: Medium, Synonyms: syn("group.streams.session.timeout.ms")},
+	{Name: "streams.heartbeat.interval.ms", Type: Int, Default: "5000", Check: atLeast(1), Importance: Medium, Synonyms: syn("group.streams.heartbeat.interval.ms")},
+	{Name: "streams.num.standby.replicas", Type: Int, Default: "0", Check: atLeast(0), Importance: Medium, Synonyms: syn("group.streams.num.standby.replicas")},
+	{Name: "streams.initial.rebalance.delay.ms", Type: Int, Default: "3000", Check: atLeast(0), Importance: Medium, Synonyms: syn("group.streams.initial.rebalance.delay.ms")},
+	{Name: "streams.assignment.interval.ms", Type: Int, Default: "1000", Check: atLeast(0), Importance: Medium, Synonyms: syn("group.streams.assignment.interval.ms")},
+	{Name: "streams.assignor.offload.enable", Type: Boolean, Default: "true", Importance: Medium, Internal: true, Synonyms: syn("group.streams.assignor.offload.enable")},
+	{Name: "streams.task.offset.interval.ms", Type: Int, Default: "60000", Check: atLeast(1), Importance: Medium, Internal: true, Synonyms: syn("group.streams.task.offset.interval.ms")},
+	{Name: "streams.num.warmup.replicas", Type: Int, Default: "2", Check: atLeast(0), Importance: Medium, Internal: true, Synonyms: syn("group.streams.num.warmup.replicas")},
+	{Name: "streams.rack.aware.assignment.tags", Type: List, Check: list(true, false), Importance: Low, Synonyms: syn("group.streams.rack.aware.assignment.tags")},
+	{Name: "streams.acceptable.recovery.lag", Type: Long, Default: "10000", Check: atLeast(0), Importance: Medium, Internal: true, Synonyms: syn("group.streams.acceptable.recovery.lag")},
+	{Name: "streams.assignor.name", Type: String, Null: true, Importance: Medium, Synonyms: syn("group.streams.assignors")},
+	{Name: "errors.deadletterqueue.topic.name", Type: String, Importance: Medium},
+	{Name: "errors.deadletterqueue.copy.record.enable", Type: Boolean, Default: "false", Importance: Medium},
+}
