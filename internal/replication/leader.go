@@ -156,6 +156,9 @@ func (l *Leader) EpochStart() kafka.Offset { return l.epochStart }
 // HighWatermark is the end of what is committed.
 func (l *Leader) HighWatermark() kafka.Offset { return l.highWatermark }
 
+// LogEnd is where the log ends, as far as Appended was told.
+func (l *Leader) LogEnd() kafka.Offset { return l.logEnd }
+
 // ISR is the committed ISR. The caller does not change it.
 func (l *Leader) ISR() []kafka.BrokerID { return l.partition.ISR }
 

@@ -1,0 +1,187 @@
+package replica
+
+import (
+	"errors"
+	"time"
+
+	"github.com/highwater/highwater/internal/kafka"
+	"github.com/highwater/highwater/internal/kerr"
+	"github.com/highwater/highwater/internal/storage"
+)
+
+// Reader says who reads and how much it may see.
+type Reader struct {
+	// Follower is the id of a replica that fetches, or -1 for a consumer.
+	Follower      kafka.BrokerID
+	FollowerEpoch kafka.BrokerEpoch // -1 if it doesn't say
+	Committed     bool              // isolation.level=read_committed
+	AnyReplica    bool              // a consumer that may read from a follower (KIP-392; fetch version 11 and later)
+}
+
+// ReadRequest is one partition's part of a fetch.
+type ReadRequest struct {
+	Offset           kafka.Offset
+	MaxBytes         int
+	MinOneBatch      bool
+	LeaderEpoch      kafka.LeaderEpoch // that the reader believes in, or -1
+	LastFetchedEpoch kafka.LeaderEpoch // of the last record that a follower has, or -1
+	LogStart         kafka.Offset      // of a follower's log
+}
+
+// Read is what a partition answers to a fetch. Records must be released.
+type Read struct {
+	Records          storage.Slice
+	HighWatermark    kafka.Offset
+	LastStableOffset kafka.Offset
+	LogStart         kafka.Offset
+	// Diverging: the follower's history parts from ours: it must cut to DivergingEnd.
+	Diverging      bool
+	DivergingEpoch kafka.LeaderEpoch
+	DivergingEnd   kafka.Offset
+}
+
+// Read fills out for a fetch, without the partition's lock unless a follower's progress is to be noted.
+func (r *Replica) Read(now time.Time, reader Reader, q ReadRequest, out *Read) error {
+	follower := reader.Follower >= 0
+	_, err := r.serving(q.LeaderEpoch, follower || !reader.AnyReplica)
+	if err != nil {
+		return err
+	}
+	log := r.log
+	end := log.EndOffset()
+	hw := r.highWatermark.Load()
+	out.HighWatermark, out.LogStart = hw, log.StartOffset()
+	out.LastStableOffset = log.LastStableOffset(hw)
+
+	if q.LastFetchedEpoch != kafka.NoLeaderEpoch {
+		epoch, epochEnd := log.EndOffsetForEpoch(q.LastFetchedEpoch)
+		if epochEnd == kafka.NoOffset {
+			return kerr.OffsetOutOfRange.With("Could not determine the end offset of the last fetched epoch %d from the request", q.LastFetchedEpoch)
+		}
+		if epoch < q.LastFetchedEpoch || epochEnd < q.Offset {
+			out.Diverging, out.DivergingEpoch, out.DivergingEnd = true, epoch, epochEnd
+			return nil
+		}
+	}
+	limit := hw
+	switch {
+	case follower:
+		limit = end
+	case reader.Committed:
+		limit = out.LastStableOffset
+	}
+	if out.Records, err = log.Read(q.Offset, q.MaxBytes, q.MinOneBatch, limit); err != nil {
+		var k *kerr.Error
+		if errors.As(err, &k) {
+			return err
+		}
+		r.Fail(err)
+		return kerr.KafkaStorageError.With("Partition %v is offline: %v", r.partition, err)
+	}
+	if follower {
+		r.followerFetched(now, reader, q, end)
+		out.HighWatermark = r.highWatermark.Load()
+	}
+	return nil
+}
+
+func (r *Replica) followerFetched(now time.Time, reader Reader, q ReadRequest, end kafka.Offset) {
+	r.mu.Lock()
+	if r.leader == nil {
+		r.mu.Unlock()
+		return
+	}
+	r.unlockAndApply(r.leader.FollowerFetched(now, reader.Follower, reader.FollowerEpoch, q.Offset, q.LogStart, end), false)
+}
+
+// Available is how many bytes a reader at offset could get now, at most limit; for a long poll that wants a minimum. An
+// error or an offset out of range counts as limit: the poll must end and tell.
+func (r *Replica) Available(reader Reader, offset kafka.Offset, epoch kafka.LeaderEpoch, limit int) int {
+	if _, err := r.serving(epoch, reader.Follower >= 0 || !reader.AnyReplica); err != nil {
+		return limit
+	}
+	end := r.log.EndOffset()
+	if reader.Follower < 0 {
+		end = r.highWatermark.Load()
+		if reader.Committed {
+			end = r.log.LastStableOffset(end)
+		}
+	}
+	if offset >= end {
+		return 0
+	}
+	s, err := r.log.Read(offset, limit, true, end)
+	if err != nil {
+		return limit
+	}
+	defer s.Release()
+	return min(s.Len(), limit)
+}
+
+// Special timestamps of ListOffsets.
+const (
+	LatestTimestamp        = -1
+	EarliestTimestamp      = -2
+	MaxTimestamp           = -3
+	EarliestLocalTimestamp = -4
+	LatestTieredTimestamp  = -5
+	EarliestPendingUpload  = -6
+)
+
+// Offset answers ListOffsets for a consumer (or a follower: reader.Follower). found is false where Kafka answers with
+// offset and timestamp -1 and no error.
+func (r *Replica) Offset(reader Reader, asked kafka.LeaderEpoch, timestamp int64) (t storage.Timestamped, found bool, err error) {
+	ro, err := r.serving(asked, true)
+	if err != nil {
+		return t, false, err
+	}
+	hw := r.highWatermark.Load()
+	limit := hw
+	switch {
+	case reader.Follower >= 0:
+		limit = r.log.EndOffset()
+	case reader.Committed:
+		limit = r.log.LastStableOffset(hw)
+	}
+	// A leader that is new doesn't know yet what its predecessor told consumers (KIP-207).
+	settling := reader.Follower < 0 && ro.epochStart > hw
+	switch timestamp {
+	case LatestTimestamp:
+		if settling {
+			return t, false, kerr.OffsetNotAvailable
+		}
+		return r.log.Latest(limit), true, nil
+	case EarliestTimestamp, EarliestLocalTimestamp:
+		return r.log.Earliest(), true, nil
+	case MaxTimestamp:
+		t, found, err = r.log.OffsetOfMaxTimestamp()
+	case LatestTieredTimestamp, EarliestPendingUpload:
+		return storage.Timestamped{Offset: kafka.NoOffset, Timestamp: -1, Epoch: kafka.NoLeaderEpoch}, false, nil
+	default:
+		t, found, err = r.log.OffsetForTimestamp(timestamp, limit)
+	}
+	if err != nil {
+		var k *kerr.Error
+		if errors.As(err, &k) {
+			return t, false, err
+		}
+		r.Fail(err)
+		return t, false, kerr.KafkaStorageError
+	}
+	if !found || t.Offset >= limit {
+		if settling {
+			return t, false, kerr.OffsetNotAvailable
+		}
+		return storage.Timestamped{Offset: kafka.NoOffset, Timestamp: -1, Epoch: kafka.NoLeaderEpoch}, false, nil
+	}
+	return t, true, nil
+}
+
+// EndOffsetForEpoch answers OffsetForLeaderEpoch.
+func (r *Replica) EndOffsetForEpoch(current, asked kafka.LeaderEpoch) (kafka.LeaderEpoch, kafka.Offset, error) {
+	if _, err := r.serving(current, true); err != nil {
+		return kafka.NoLeaderEpoch, kafka.NoOffset, err
+	}
+	epoch, end := r.log.EndOffsetForEpoch(asked)
+	return epoch, end, nil
+}

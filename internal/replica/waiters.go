@@ -1,0 +1,128 @@
+package replica
+
+import (
+	"sync/atomic"
+
+	"github.com/highwater/highwater/internal/kafka"
+)
+
+// Acks gathers what one acks=all Produce request waits for: one Ack for each partition. Wake is called once, when the last
+// of them is settled, under a replica's lock; it must only signal.
+type Acks struct {
+	wake      func()
+	remaining atomic.Int32
+	acks      []Ack
+}
+
+// Ack is one partition's part of an Acks. Err is final once the Acks are settled.
+type Ack struct {
+	// end is one past the last record of the append: the high watermark must reach it.
+	end kafka.Offset
+	// Err is why the append may not be acknowledged, or nil.
+	Err     error
+	settled bool
+	of      *Acks
+}
+
+// NewAcks makes room for n partitions. It holds one count of its own until Seal, so that it cannot fire half built.
+func NewAcks(n int, wake func()) *Acks {
+	a := &Acks{wake: wake, acks: make([]Ack, 0, n)}
+	a.remaining.Store(1)
+	return a
+}
+
+// Add is the Ack of the next partition, to be given to Replica.Append. No more than n may be added.
+func (a *Acks) Add() *Ack {
+	a.acks = append(a.acks, Ack{of: a})
+	return &a.acks[len(a.acks)-1]
+}
+
+// Seal ends the building. It tells whether everything is settled already; then wake will not be called.
+func (a *Acks) Seal() (settled bool) { return a.remaining.Add(-1) == 0 }
+
+// Settled tells whether a's answer is final; after a time-out some are not.
+func (a *Ack) Settled() bool { return a.settled }
+
+// settle is called under the replica's lock.
+func (a *Ack) settle(err error) {
+	if a.settled {
+		return
+	}
+	a.settled, a.Err = true, err
+	if a.of.remaining.Add(-1) == 0 {
+		a.of.wake()
+	}
+}
+
+// ackQueue holds a partition's waiting appends. Offsets only grow, so it is ordered by end without ever being sorted, and
+// the high watermark settles a prefix of it.
+type ackQueue struct {
+	ring []*Ack // power of two
+	head int
+	n    int
+}
+
+func (q *ackQueue) push(a *Ack) {
+	if q.n == len(q.ring) {
+		bigger := make([]*Ack, max(8, 2*len(q.ring)))
+		for i := range q.n {
+			bigger[i] = q.ring[(q.head+i)&(len(q.ring)-1)]
+		}
+		q.ring, q.head = bigger, 0
+	}
+	q.ring[(q.head+q.n)&(len(q.ring)-1)] = a
+	q.n++
+}
+
+// settle settles all whose end is not above highWatermark; check says how.
+func (q *ackQueue) settle(highWatermark kafka.Offset, check func() error) {
+	for q.n > 0 && q.ring[q.head].end <= highWatermark {
+		q.pop().settle(check())
+	}
+}
+
+// fail settles all with err.
+func (q *ackQueue) fail(err error) {
+	for q.n > 0 {
+		q.pop().settle(err)
+	}
+}
+
+func (q *ackQueue) pop() *Ack {
+	a := q.ring[q.head]
+	q.ring[q.head] = nil
+	q.head = (q.head + 1) & (len(q.ring) - 1)
+	q.n--
+	return a
+}
+
+// Watch is a long poll's interest in one partition. Notify is called after a change that may matter, without any lock
+// held: more to read for this kind of reader, or the partition is no longer led here. It may be called too often.
+type Watch struct {
+	Notify func()
+	// Log is true for a reader of all that is in the log (a follower), false for one that ends at the high watermark.
+	Log bool
+
+	replica *Replica
+	at      int // index in replica.watches, -1 if in none
+}
+
+// watchList is unordered; a Watch knows its place, so that leaving is O(1).
+type watchList []*Watch
+
+func (l *watchList) add(w *Watch) {
+	w.at = len(*l)
+	*l = append(*l, w)
+}
+
+func (l *watchList) remove(w *Watch) {
+	if w.at < 0 {
+		return
+	}
+	last := len(*l) - 1
+	(*l)[w.at] = (*l)[last]
+	(*l)[w.at].at = w.at
+	(*l)[last] = nil
+	*l = (*l)[:last]
+	w.at = -1
+}
