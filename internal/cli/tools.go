@@ -7,6 +7,7 @@ func tools() []Tool {
 		{Name: "version", Summary: "the version", Run: runVersion, Own: true},
 		{Name: "links", Summary: "make Kafka's tool names as links to this binary", Run: runLinks, Own: true},
 
+		{Name: "topics", Summary: "create, delete, describe, list and change topics", Run: runTopics},
 		{Name: "server-stop", Summary: "stop the nodes that run on this machine", Run: runServerStop},
 	}
 }
