@@ -69,8 +69,8 @@ func rebuildBatch(b *Builder, batch Batch, o *Options) error {
 				return err
 			}
 		}
-		raw := rawRecord{offsetDelta: int32(rec.Offset - c.baseOffset), keySize: sizeOrNull(rec.Key), valueSize: sizeOrNull(rec.Value)}
-		c.baseTimestamp, c.ofBatch = rec.Timestamp, false
+		c.baseOffset, c.baseTimestamp, c.ofBatch = rec.Offset, rec.Timestamp, false
+		raw := rawRecord{keySize: sizeOrNull(rec.Key), valueSize: sizeOrNull(rec.Value)}
 		if !c.look(&raw) {
 			return c.fault
 		}

@@ -74,21 +74,21 @@ func (e *RecordErrors) Unwrap() error { return e.Err }
 
 // Facts are what an append needs to know of one batch. Offsets hold once Assign ran (for Replica, from the start).
 type Facts struct {
-	Pos, Size      int // in Validated.Bytes
-	FirstOffset    kafka.Offset
-	LastOffset     kafka.Offset
-	LeaderEpoch    kafka.LeaderEpoch
-	Count          int32 // records, as declared; -1 in magic 0 and 1
-	MaxTimestamp   int64
-	ProducerID     kafka.ProducerID
-	ProducerEpoch  kafka.ProducerEpoch
-	BaseSequence   int32
-	LastSequence   int32
-	Transactional  bool
-	Control        bool
-	Marker         ControlType // Abort or Commit if the batch is a producer's transaction marker, else UnknownControl
-	MarkerEpoch    int32       // the transaction coordinator's epoch, in a marker
-	MarkerTime     int64       // the timestamp of a marker's record, in ms
+	Pos, Size     int // in Validated.Bytes
+	FirstOffset   kafka.Offset
+	LastOffset    kafka.Offset
+	LeaderEpoch   kafka.LeaderEpoch
+	Count         int32 // records, as declared; -1 in magic 0 and 1
+	MaxTimestamp  int64
+	ProducerID    kafka.ProducerID
+	ProducerEpoch kafka.ProducerEpoch
+	BaseSequence  int32
+	LastSequence  int32
+	Transactional bool
+	Control       bool
+	Marker        ControlType // Abort or Commit if the batch is a producer's transaction marker, else UnknownControl
+	MarkerEpoch   int32       // the transaction coordinator's epoch, in a marker
+	MarkerTime    int64       // the timestamp of a marker's record, in ms
 }
 
 // Validated is what Validate returns: bytes that may be appended, and the facts of their batches. It is pooled: Release it
@@ -432,4 +432,3 @@ func (e *recordErrors) err() error {
 	}
 	return &RecordErrors{kerr.InvalidRecord.With("One or more records have been rejected due to %d record errors in total, and only showing the first three errors at most: [%s]", e.total, shown), e.list}
 }
-
