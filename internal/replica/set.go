@@ -3,6 +3,7 @@ package replica
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -140,23 +141,35 @@ func (s *Set) All() []*Replica {
 	return all
 }
 
-// ApplyTopics takes in a new image in which these topics changed: by name, those that are gone too. It creates, leads,
-// follows, stops and deletes. Data is deleted here and nowhere else, and only of topics or replicas that a committed
-// record took away.
-func (s *Set) ApplyTopics(now time.Time, image *metadata.Image, names []string, deleted []kafka.TopicID) {
+// Apply takes in a new image and what changed since the one before: it creates, leads, follows, stops and deletes. Data is
+// deleted here and nowhere else, and only of topics or replicas that a committed record took away.
+func (s *Set) Apply(now time.Time, image *metadata.Image, changes *metadata.Changes) {
 	s.image.Store(image)
-	for _, id := range deleted {
-		s.mu.RLock()
-		t := s.byID[id]
-		s.mu.RUnlock()
-		if t != nil {
-			s.removeTopic(t)
+	for c := range changes.Topics() {
+		if c.Deleted {
+			s.mu.RLock()
+			t := s.byID[c.ID]
+			s.mu.RUnlock()
+			if t != nil {
+				s.removeTopic(t)
+			}
+			continue
 		}
-	}
-	for _, name := range names {
-		if t := image.Topic(name); t != nil {
-			s.applyTopic(now, image, t)
+		t := image.TopicByID(c.ID)
+		if t == nil {
+			continue
 		}
+		if c.Created {
+			s.applyTopic(now, image, t, t.Partitions())
+			continue
+		}
+		s.applyTopic(now, image, t, func(yield func(int32, metadata.Partition) bool) {
+			for id := range c.Partitions() {
+				if p, ok := t.Partition(id); ok && !yield(id, p) {
+					return
+				}
+			}
+		})
 	}
 }
 
@@ -190,11 +203,11 @@ func (s *Set) Start(now time.Time, image *metadata.Image) {
 		}
 	}
 	for t := range image.Topics() {
-		s.applyTopic(now, image, t)
+		s.applyTopic(now, image, t, t.Partitions())
 	}
 }
 
-func (s *Set) applyTopic(now time.Time, image *metadata.Image, t *metadata.Topic) {
+func (s *Set) applyTopic(now time.Time, image *metadata.Image, t *metadata.Topic, partitions iter.Seq2[int32, metadata.Partition]) {
 	s.mu.RLock()
 	have := s.byName[t.Name]
 	s.mu.RUnlock()
@@ -203,7 +216,7 @@ func (s *Set) applyTopic(now time.Time, image *metadata.Image, t *metadata.Topic
 		have = nil
 	}
 	var config *TopicConfig
-	for id, p := range t.Partitions() {
+	for id, p := range partitions {
 		r := have.get(id)
 		if !p.HasReplica(s.opts.ID) {
 			if r != nil {

@@ -1,0 +1,96 @@
+package api
+
+import (
+	"math"
+	"math/rand/v2"
+
+	"github.com/highwater/highwater/internal/config"
+	"github.com/highwater/highwater/internal/kafka"
+	"github.com/highwater/highwater/internal/metadata"
+	"github.com/highwater/highwater/internal/replica"
+	"github.com/highwater/highwater/internal/rpc"
+)
+
+// Broker is what the handlers of a broker's listeners work with. The functions return at once.
+type Broker struct {
+	ID        kafka.BrokerID
+	ClusterID string
+	Replicas  *replica.Set
+	Image     func() *metadata.Image
+	Config    func() *config.Broker
+
+	// Forward hands a request to the active controller (KIP-590) and answers with what it says.
+	Forward func(*rpc.Request) *rpc.Pending
+	// AutoCreate asks the controller to create topics that a Metadata request named; nobody waits for it.
+	AutoCreate func(names []string)
+	// ProducerID calls done with an id that no producer has had, at once or when a block of them has come from the controller.
+	ProducerID func(done func(kafka.ProducerID, error))
+	// LoggerLevels are the levels of this node's loggers, by name, for DescribeConfigs.
+	LoggerLevels func() map[string]string
+
+	Sessions *Sessions // of incremental fetches
+	Limits   Limits
+}
+
+// Limits are the bounds of requests, named as in server.properties.
+type Limits struct {
+	FetchMaxBytes               int // fetch.max.bytes
+	MaxRequestPartitionSize     int // max.request.partition.size.limit
+	AutoCreateTopicsEnable      bool
+	MaxIncrementalFetchSessions int
+}
+
+// noOperations is what an answer says of authorised operations that were not asked for.
+const noOperations = math.MinInt32
+
+// Operations that exist for a kind of resource, as bits by AclOperation's number. Without an authorizer everybody may do
+// all of them.
+const (
+	topicOperations   = 1<<3 | 1<<4 | 1<<5 | 1<<6 | 1<<7 | 1<<8 | 1<<10 | 1<<11
+	clusterOperations = 1<<5 | 1<<7 | 1<<8 | 1<<9 | 1<<10 | 1<<11 | 1<<12
+)
+
+// alive goes through the brokers that clients of a listener can reach.
+func alive(image *metadata.Image, listener string, each func(*metadata.Broker, metadata.Endpoint)) {
+	for b := range image.Brokers() {
+		if b.Fenced {
+			continue
+		}
+		if e, ok := b.Endpoint(listener); ok {
+			each(b, e)
+		}
+	}
+}
+
+// anyBroker is what clients are told as the controller: a broker, which forwards to the real one (KIP-590). Kafka draws one.
+func anyBroker(image *metadata.Image) int32 {
+	var ids []kafka.BrokerID
+	for b := range image.Brokers() {
+		if !b.Fenced {
+			ids = append(ids, b.ID)
+		}
+	}
+	if len(ids) == 0 {
+		return -1
+	}
+	return int32(ids[rand.IntN(len(ids))])
+}
+
+func int32s(ids []kafka.BrokerID) []int32 {
+	out := make([]int32, len(ids))
+	for i, id := range ids {
+		out[i] = int32(id)
+	}
+	return out
+}
+
+// offline are the replicas that cannot serve: their broker is fenced or unknown, or their directory failed.
+func offline(image *metadata.Image, p *metadata.Partition) []int32 {
+	out := []int32{}
+	for _, id := range p.Replicas {
+		if b := image.Broker(id); b == nil || b.Fenced || !b.HasDirectory(p.Directory(id)) {
+			out = append(out, int32(id))
+		}
+	}
+	return out
+}
