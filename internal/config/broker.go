@@ -258,6 +258,9 @@ func (b *Broker) derive() error {
 	if b.Bootstrap, verr = parseBootstrap("controller.quorum.bootstrap.servers", b.List("controller.quorum.bootstrap.servers")); verr != nil {
 		return verr
 	}
+	if err := b.checkEarly(); err != nil {
+		return err
+	}
 	return b.validate()
 }
 

@@ -2,6 +2,7 @@ package config
 
 import (
 	"sort"
+	"strconv"
 	"strings"
 )
 
@@ -92,7 +93,7 @@ func checkDynamic(props map[string]string, perBroker bool) *Error {
 }
 
 // pools are the keys of thread counts, which may at most double or halve in one change.
-var pools = []string{"num.io.threads", "num.replica.fetchers", "num.recovery.threads.per.data.dir", "background.threads", "num.network.threads"}
+var pools = []string{"num.io.threads", "num.replica.fetchers", "num.recovery.threads.per.data.dir", "background.threads"}
 
 // validateChange is what Kafka's reconfigurable parts check of a change from b to n.
 func (b *Broker) validateChange(n *Broker) error {
@@ -101,7 +102,7 @@ func (b *Broker) validateChange(n *Broker) error {
 		if now == then {
 			continue
 		}
-		text := "Dynamic thread count update validation failed for " + k + "=" + n.Text(k) + ": "
+		text := "Dynamic thread count update validation failed for " + k + "=" + n.Text(k) + ", "
 		switch {
 		case then <= 0:
 			return configError(k, "%svalue should be at least 1", text)
@@ -148,6 +149,8 @@ func (b *Broker) WithDynamic(cluster, node map[string]string) (*Broker, []Reject
 		return out
 	}
 	c, n := clean(cluster, false), clean(node, true)
+	clampIntervals(b, c)
+	clampIntervals(b, n)
 	out, err := newBroker(b.static, c, n)
 	for err != nil {
 		// Two that are fine alone but not together: give up the one at fault, or all if that is unknown.
@@ -166,4 +169,21 @@ func (b *Broker) WithDynamic(cluster, node map[string]string) (*Broker, []Reject
 		out, err = newBroker(b.static, c, n)
 	}
 	return out, bad
+}
+
+// clampIntervals brings stored assignment intervals within the bounds that the file sets today.
+func clampIntervals(b *Broker, m map[string]string) {
+	for _, kind := range []string{"consumer", "share", "streams"} {
+		key := "group." + kind + ".assignment.interval.ms"
+		v, err := Int.parse(key, m[key])
+		if err != nil {
+			continue
+		}
+		min, max := b.Int("group."+kind+".min.assignment.interval.ms"), b.Int("group."+kind+".max.assignment.interval.ms")
+		if v.Int < min {
+			m[key] = strconv.FormatInt(min, 10)
+		} else if v.Int > max {
+			m[key] = strconv.FormatInt(max, 10)
+		}
+	}
 }

@@ -112,7 +112,11 @@ func parsePairs(key, text string) (names []string, m map[string]string, err erro
 	if text == "" {
 		return nil, m, nil
 	}
-	for _, s := range splitList(text) {
+	parts := splitList(trim(text))
+	for len(parts) > 0 && parts[len(parts)-1] == "" { // as Java's split
+		parts = parts[:len(parts)-1]
+	}
+	for _, s := range parts {
 		i := strings.LastIndexByte(s, ':')
 		if i < 0 {
 			return nil, nil, &Error{IllegalArgumentException, key,
@@ -147,6 +151,10 @@ func protocolMap(text string, explicit bool, controllers, listeners []string) (m
 		if !isProtocol(p) {
 			return nil, configError(key, "Invalid security protocol `%s` defined in %s", pairs[n], key)
 		}
+		if was, ok := out[strings.ToUpper(n)]; ok {
+			return nil, &Error{"java.lang.IllegalStateException", key,
+				fmt.Sprintf("Duplicate key ListenerName(%s) (attempted merging values %s and %s)", strings.ToUpper(n), was, p)}
+		}
 		out[strings.ToUpper(n)] = p
 	}
 	if explicit {
@@ -160,7 +168,7 @@ func protocolMap(text string, explicit bool, controllers, listeners []string) (m
 	for _, l := range listeners {
 		i := strings.Index(l, ":")
 		if i < 0 {
-			return nil, configError("listeners", "Unable to parse a listener name from %s", l)
+			return nil, &Error{"org.apache.kafka.common.KafkaException", "listeners", "Unable to parse a listener name from " + l}
 		}
 		if secured(strings.ToUpper(l[:i])) {
 			return out, nil

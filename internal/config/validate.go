@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"sort"
 	"strings"
 )
 
@@ -59,7 +60,27 @@ var groupPairs = []pair{
 	{"group.share.max.share.sessions", notBelow, "group.share.max.size"},
 }
 
+// assignors are those that the coordinators bring, by their short and their class names.
+var assignors = map[string][]string{
+	"group.consumer.assignors": {"uniform", "range", "org.apache.kafka.coordinator.group.assignor.UniformAssignor", "org.apache.kafka.coordinator.group.assignor.RangeAssignor"},
+	"group.share.assignors":    {"simple", "org.apache.kafka.coordinator.group.assignor.SimpleAssignor"},
+	"group.streams.assignors":  {"sticky", "org.apache.kafka.coordinator.group.streams.assignor.StickyTaskAssignor"},
+}
+
+// checkGroups is what the configuration of the group coordinator checks of itself.
 func (b *Broker) checkGroups() error {
+	for _, k := range []string{"group.consumer.assignors", "group.share.assignors", "group.streams.assignors"} {
+		for _, a := range b.List(k) {
+			if indexOf(assignors[k], a) < 0 {
+				return invalid(k, a, "Class cannot be found")
+			}
+		}
+	}
+	for _, k := range []string{"offsets.topic.compression.codec", "share.coordinator.state.topic.compression.codec"} {
+		if id := b.Int(k); id < 0 || id > 4 {
+			return &Error{IllegalArgumentException, k, fmt.Sprintf("Unknown compression type id: %d", id)}
+		}
+	}
 	for _, p := range groupPairs {
 		if p.rule == "" {
 			if n := len(b.List(p.a)); n != 1 {
@@ -68,9 +89,48 @@ func (b *Broker) checkGroups() error {
 			continue
 		}
 		x, y := b.Int(p.a), b.Int(p.b)
+		if p.a == "group.share.max.delivery.count.limit" {
+			if err := b.checkTags(); err != nil {
+				return err
+			}
+		}
 		if p.rule == notBelow && x < y || p.rule == notAbove && x > y || p.rule == below && x >= y {
 			return &Error{IllegalArgumentException, p.a, p.a + " " + p.rule + " " + p.b}
 		}
+	}
+	return nil
+}
+
+func (b *Broker) checkTags() error {
+	const key = "group.streams.rack.aware.assignment.tags"
+	tags := b.static[key]
+	if list := splitList(trim(tags)); len(distinct(list)) != len(list) {
+		return &Error{IllegalArgumentException, key, key + " must not contain duplicate tag keys."}
+	}
+	return nil
+}
+
+// checkEarly is what KafkaConfig checks of single keys before it looks at them together.
+func (b *Broker) checkEarly() error {
+	if v := b.Value("early.start.listeners"); !v.Null {
+		var err error
+		protocols, err := protocolMap(b.Text("listener.security.protocol.map"), b.explicit("listener.security.protocol.map"),
+			b.ControllerListenerNames, b.List("listeners"))
+		if err != nil {
+			return err
+		}
+		listeners, err := parseEndpoints(b.List("listeners"), protocols, true)
+		if err != nil {
+			return err
+		}
+		for _, n := range v.List {
+			if indexOf(listenerNames(listeners), n) < 0 && indexOf(b.ControllerListenerNames, n) < 0 {
+				return configError("early.start.listeners", "early.start.listeners contains listener %s, but this is not contained in listeners or controller.listener.names", n)
+			}
+		}
+	}
+	if indexOf(b.List("group.coordinator.rebalance.protocols"), "classic") < 0 {
+		return configError("group.coordinator.rebalance.protocols", "Disabling the 'classic' protocol is not supported.")
 	}
 	return nil
 }
@@ -172,12 +232,23 @@ func (b *Broker) endpoints() error {
 		}
 	}
 	b.AdvertisedController = nil
-	for _, n := range b.ControllerListenerNames {
-		if e, ok := find(advertised, n); ok {
-			b.AdvertisedController = append(b.AdvertisedController, e)
-		} else if e, ok := find(b.Listeners, n); ok {
-			b.AdvertisedController = append(b.AdvertisedController, e)
+	for i, n := range b.ControllerListenerNames {
+		e, ok := find(advertised, n)
+		if !ok || indexOf(b.ControllerListenerNames, e.Listener) < 0 {
+			if e, ok = find(b.Listeners, n); !ok || indexOf(b.ControllerListenerNames, e.Listener) < 0 {
+				continue
+			}
+			if e.Host == "0.0.0.0" {
+				e.Host = ""
+			}
+			// A controller that listens everywhere tells the address by which the static quorum knows it.
+			for _, v := range b.Voters {
+				if i == 0 && e.Host == "" && v.ID == b.NodeID {
+					e.Host, e.Port = v.Host, v.Port
+				}
+			}
 		}
+		b.AdvertisedController = append(b.AdvertisedController, e)
 	}
 	return nil
 }
@@ -191,12 +262,24 @@ func find(list []Endpoint, listener string) (Endpoint, bool) {
 	return Endpoint{}, false
 }
 
+// voterIDs prints the ids as Kafka does: in the order of a Java hash table.
 func (b *Broker) voterIDs() string {
-	ids := make([]string, len(b.Voters))
-	for i, v := range b.Voters {
+	sorted := append([]Voter(nil), b.Voters...)
+	buckets := int32(1)
+	for int(buckets)*3 < len(sorted)*4 {
+		buckets *= 2
+	}
+	slot := func(id int32) int32 { return (id ^ int32(uint32(id)>>16)) & (buckets - 1) }
+	sort.SliceStable(sorted, func(i, j int) bool { return slot(sorted[i].ID) < slot(sorted[j].ID) })
+	ids := make([]string, len(sorted))
+	for i, v := range sorted {
 		ids[i] = fmt.Sprint(v.ID)
 	}
-	return "Set(" + strings.Join(ids, ", ") + ")"
+	name := "Set"
+	if len(ids) > 4 {
+		name = "HashSet"
+	}
+	return name + "(" + strings.Join(ids, ", ") + ")"
 }
 
 func (b *Broker) validateRoles() error {
@@ -238,6 +321,9 @@ func (b *Broker) validateRoles() error {
 	if !b.IsBroker {
 		if len(b.AdvertisedController) != len(b.Listeners) {
 			return requirement("listeners", "The listeners config must only contain KRaft controller listeners from controller.listener.names when process.roles=controller")
+		}
+		if _, _, err := b.interBroker(); err != nil && !b.Value("inter.broker.listener.name").Null {
+			return err
 		}
 		if n := b.Value("inter.broker.listener.name"); !n.Null && indexOf(names, strings.ToUpper(n.Str)) >= 0 {
 			return requirement("inter.broker.listener.name", "controller.listener.names must not contain an explicitly set inter.broker.listener.name configuration value when process.roles=controller'")
@@ -303,8 +389,11 @@ func (b *Broker) interBroker() (listener, protocol string, err error) {
 		p := b.Text("security.inter.broker.protocol")
 		return p, p, nil
 	}
-	if b.explicit("security.inter.broker.protocol") {
+	if b.explicit("security.inter.broker.protocol") { // both
 		return "", "", configError("inter.broker.listener.name", "Only one of inter.broker.listener.name and security.inter.broker.protocol should be set.")
+	}
+	if name.Str == "" {
+		return "", "", configError("inter.broker.listener.name", "The provided listener name is null or empty string")
 	}
 	listener = strings.ToUpper(name.Str)
 	p, ok := b.Protocols[listener]
@@ -353,6 +442,9 @@ func (b *Broker) validateRest() error {
 		if d := b.Int("connection.failed.authentication.delay.ms"); d >= idle {
 			return requirement("connection.failed.authentication.delay.ms", "connection.failed.authentication.delay.ms=%d should always be less than connections.max.idle.ms=%d to prevent failed authentication responses from timing out", d, idle)
 		}
+	}
+	if c := b.Text("principal.builder.class"); c != "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder" {
+		return requirement("principal.builder.class", "principal.builder.class must implement KafkaPrincipalSerde")
 	}
 	if b.IsBroker && b.Int("broker.heartbeat.interval.ms")*2 > b.Int("broker.session.timeout.ms") {
 		h, s := b.Int("broker.heartbeat.interval.ms"), b.Int("broker.session.timeout.ms")
