@@ -208,7 +208,7 @@ func (a *admin) try(call string, timeout time.Duration, send func(context.Contex
 	start := time.Now()
 	deadline := start.Add(timeout)
 	backoff := max(a.conf.ms("retry.backoff.ms"), 10*time.Millisecond)
-	tries := 0
+	tries, noNode := 0, false
 	for {
 		ctx, cancel := context.WithDeadline(a.ctx, minTime(deadline, time.Now().Add(a.conf.ms("request.timeout.ms"))))
 		tries++
@@ -224,11 +224,11 @@ func (a *admin) try(call string, timeout time.Duration, send func(context.Contex
 			return nil, a.ctx.Err()
 		}
 		if errors.Is(err, errNoNode) {
-			tries--
+			noNode = true
 		}
 		left := time.Until(deadline)
 		if left <= 0 {
-			if errors.Is(err, errNoNode) || !a.hook.everConnected() {
+			if noNode || !a.hook.everConnected() {
 				return nil, exception("TimeoutException", "Timed out waiting for a node assignment. Call: "+call)
 			}
 			now := time.Now().UnixMilli()

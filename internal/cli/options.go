@@ -84,7 +84,8 @@ func (e *OptionError) Error() string { return e.Text }
 type Parsed struct {
 	values map[*Option][]string
 	seen   map[*Option]bool
-	Rest   []string // arguments that belong to no option
+	order  []*Option // every time an option stood there
+	Rest   []string  // arguments that belong to no option
 }
 
 // Parse reads args. Its error is an *OptionError.
@@ -110,6 +111,7 @@ func (o *Options) Parse(args []string) (*Parsed, error) {
 			return nil, unrecognized(name)
 		}
 		p.seen[opt] = true
+		p.order = append(p.order, opt)
 		switch {
 		case opt.needs == noArg:
 		case inline:

@@ -8,6 +8,9 @@ func tools() []Tool {
 		{Name: "links", Summary: "make Kafka's tool names as links to this binary", Run: runLinks, Own: true},
 
 		{Name: "topics", Summary: "create, delete, describe, list and change topics", Run: runTopics},
+		{Name: "configs", Summary: "show and change configurations, quotas and SCRAM credentials", Run: runConfigs},
+		{Name: "get-offsets", Summary: "print offsets of partitions", Run: runGetOffsets},
+		{Name: "broker-api-versions", Summary: "print the APIs and versions of each broker", Run: runBrokerAPIVersions},
 		{Name: "server-stop", Summary: "stop the nodes that run on this machine", Run: runServerStop},
 	}
 }
