@@ -14,8 +14,7 @@ type rawRecord struct {
 	valueSize      int
 	headers        int // first byte of the first header
 	headerCount    int
-	size           int // of the whole record with its length
-	body           int // the length itself
+	body           int // the record's length field
 }
 
 // What parseRecord returns beside a size.
@@ -28,69 +27,116 @@ const (
 const minRecordBody = 6
 
 // parseRecord takes the record at the start of b to pieces and returns its size, recordCut or recordBad. It checks all that Kafka's
-// decoder checks. It is the hot loop's body: about 10 ns, no allocation, no error value.
+// decoder checks. It is the hot loop's body: no allocation, no error value, and numbers of one and two bytes are read in place, because a
+// call for each makes it half as fast.
 func parseRecord(b []byte, r *rawRecord) int {
-	length, start := readVarint(b, 0)
-	if start < 0 {
-		if start == varintCut {
+	if len(b) == 0 {
+		return recordCut
+	}
+	var n int32
+	i := 1
+	if b[0] < 0x80 {
+		n = int32(b[0]>>1) ^ -int32(b[0]&1)
+	} else if len(b) > 1 && b[1] < 0x80 {
+		u := uint32(b[0]&0x7f) | uint32(b[1])<<7
+		n = int32(u>>1) ^ -int32(u&1)
+		i = 2
+	} else if n, i = readVarintSlow(b, 0); i < 0 {
+		if i == varintCut {
 			return recordCut
 		}
 		return recordBad
 	}
-	if length < minRecordBody {
+	if n < minRecordBody {
 		return recordBad
 	}
-	if len(b)-start < int(length) {
+	if len(b)-i < int(n) {
 		return recordCut
 	}
-	end := start + int(length)
-	b = b[:end]
-	r.size, r.body = end, int(length)
-	r.attributes = int8(b[start])
-	var n int32
-	i := start + 1
-	if r.timestampDelta, i = readVarlong(b, i); i < 0 {
+	b = b[:i+int(n)]
+	r.body = int(n)
+	r.attributes = int8(b[i])
+	i++
+	var delta int64
+	if i < len(b) && b[i] < 0x80 {
+		delta = int64(b[i]>>1) ^ -int64(b[i]&1)
+		i++
+	} else if i+1 < len(b) && b[i+1] < 0x80 {
+		u := uint32(b[i]&0x7f) | uint32(b[i+1])<<7
+		delta = int64(u>>1) ^ -int64(u&1)
+		i += 2
+	} else if delta, i = readVarlongSlow(b, i); i < 0 {
 		return recordBad
 	}
-	if r.offsetDelta, i = readVarint(b, i); i < 0 {
+	r.timestampDelta = delta
+	if i < len(b) && b[i] < 0x80 {
+		n = int32(b[i]>>1) ^ -int32(b[i]&1)
+		i++
+	} else if i+1 < len(b) && b[i+1] < 0x80 {
+		u := uint32(b[i]&0x7f) | uint32(b[i+1])<<7
+		n = int32(u>>1) ^ -int32(u&1)
+		i += 2
+	} else if n, i = readVarintSlow(b, i); i < 0 {
 		return recordBad
 	}
-	if n, i = readVarint(b, i); i < 0 {
+	r.offsetDelta = n
+	if i < len(b) && b[i] < 0x80 {
+		n = int32(b[i]>>1) ^ -int32(b[i]&1)
+		i++
+	} else if i+1 < len(b) && b[i+1] < 0x80 {
+		u := uint32(b[i]&0x7f) | uint32(b[i+1])<<7
+		n = int32(u>>1) ^ -int32(u&1)
+		i += 2
+	} else if n, i = readVarintSlow(b, i); i < 0 {
 		return recordBad
 	}
 	r.key, r.keySize = i, int(n)
 	if n > 0 {
-		if int(n) > end-i {
+		if int(n) > len(b)-i {
 			return recordBad
 		}
 		i += int(n)
 	}
-	if n, i = readVarint(b, i); i < 0 {
+	if i < len(b) && b[i] < 0x80 {
+		n = int32(b[i]>>1) ^ -int32(b[i]&1)
+		i++
+	} else if i+1 < len(b) && b[i+1] < 0x80 {
+		u := uint32(b[i]&0x7f) | uint32(b[i+1])<<7
+		n = int32(u>>1) ^ -int32(u&1)
+		i += 2
+	} else if n, i = readVarintSlow(b, i); i < 0 {
 		return recordBad
 	}
 	r.value, r.valueSize = i, int(n)
 	if n > 0 {
-		if int(n) > end-i {
+		if int(n) > len(b)-i {
 			return recordBad
 		}
 		i += int(n)
 	}
-	if n, i = readVarint(b, i); i < 0 {
+	if i < len(b) && b[i] < 0x80 {
+		n = int32(b[i]>>1) ^ -int32(b[i]&1)
+		i++
+	} else if i+1 < len(b) && b[i+1] < 0x80 {
+		u := uint32(b[i]&0x7f) | uint32(b[i+1])<<7
+		n = int32(u>>1) ^ -int32(u&1)
+		i += 2
+	} else if n, i = readVarintSlow(b, i); i < 0 {
 		return recordBad
 	}
 	r.headers, r.headerCount = i, int(n)
 	if n != 0 {
-		if n < 0 || int(n) > end-i {
+		if n < 0 || int(n) > len(b)-i {
 			return recordBad
 		}
 		if i = skipHeaders(b, i, int(n)); i < 0 {
 			return recordBad
 		}
 	}
-	if i != end {
+	if i != len(b) {
 		return recordBad
 	}
-	return end
+	return i
 }
 
 // skipHeaders returns the index after n headers from i on, or something negative.

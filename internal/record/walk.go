@@ -1,6 +1,7 @@
 package record
 
 import (
+	"encoding/binary"
 	"fmt"
 	"io"
 	"math"
@@ -52,6 +53,10 @@ type checker struct {
 	maxBody       int
 	fault         error
 	errors        *recordErrors
+
+	// What fastRecord accepts: timestamps in [fastLow, fastHigh], encoded lengths up to fastBody.
+	fastLow, fastHigh int64
+	fastBody          uint64
 }
 
 func (c *checker) init(b Batch, o *Options) {
@@ -74,6 +79,17 @@ func (c *checker) init(b Batch, o *Options) {
 			c.maxBody = o.MaxDecompressedMessageBytes
 		}
 	}
+	c.fastLow, c.fastHigh, c.fastBody = math.MinInt64, math.MaxInt64, 2*uint64(c.maxBody)
+	if c.checkTime {
+		// Where nothing can wrap. NoTimestamp, which is always fine, lies outside.
+		c.fastLow, c.fastHigh = max(0, o.Now-o.TimestampBeforeMax), o.Now+o.TimestampAfterMax
+		if c.fastHigh < o.Now {
+			c.fastHigh = math.MaxInt64
+		}
+	}
+	if c.ofBatch || o.Now < 0 {
+		c.fastLow, c.fastHigh = math.MaxInt64, math.MinInt64
+	}
 }
 
 // run checks the whole records at the start of b, returns how many bytes they take, and why it stopped: recordCut, recordBad,
@@ -81,6 +97,11 @@ func (c *checker) init(b Batch, o *Options) {
 func (c *checker) run(b []byte) (n, state int) {
 	var raw rawRecord
 	for c.index < c.count {
+		if size := c.fastRecord(b[n:]); size > 0 {
+			c.index++
+			n += size
+			continue
+		}
 		size := parseRecord(b[n:], &raw)
 		if size <= 0 {
 			return n, size
@@ -91,6 +112,124 @@ func (c *checker) run(b []byte) (n, state int) {
 		n += size
 	}
 	return n, 1
+}
+
+// fastRecord accepts the usual record at the start of b, one with short numbers, no headers and nothing that any check minds, and
+// returns its size; 0 if somebody must look closer. It reads eight bytes at a time: three loads for a record.
+func (c *checker) fastRecord(b []byte) int {
+	if len(b) < 32 {
+		return 0
+	}
+	var length, timestamp, offset, key, value uint64
+	u := binary.LittleEndian.Uint64(b)
+	i := 0
+	switch {
+	case u&0x80 == 0:
+		length = u & 0x7f
+		u >>= 8
+		i++
+	case u&0x8000 == 0:
+		length = u&0x7f | u>>1&0x3f80
+		u >>= 16
+		i += 2
+	case u&0x800000 == 0:
+		length = u&0x7f | u>>1&0x3f80 | u>>2&0x1fc000
+		u >>= 24
+		i += 3
+	default:
+		return 0
+	}
+	if length&1 != 0 || length>>1 > uint64(len(b)-i) || length > c.fastBody {
+		return 0
+	}
+	end := i + int(length>>1)
+	i++ // attributes
+	u = binary.LittleEndian.Uint64(b[i:])
+	switch {
+	case u&0x80 == 0:
+		timestamp = u & 0x7f
+		u >>= 8
+		i++
+	case u&0x8000 == 0:
+		timestamp = u&0x7f | u>>1&0x3f80
+		u >>= 16
+		i += 2
+	case u&0x800000 == 0:
+		timestamp = u&0x7f | u>>1&0x3f80 | u>>2&0x1fc000
+		u >>= 24
+		i += 3
+	default:
+		return 0
+	}
+	switch {
+	case u&0x80 == 0:
+		offset = u & 0x7f
+		u >>= 8
+		i++
+	case u&0x8000 == 0:
+		offset = u&0x7f | u>>1&0x3f80
+		u >>= 16
+		i += 2
+	default:
+		return 0
+	}
+	switch {
+	case u&0x80 == 0:
+		key = u & 0x7f
+		u >>= 8
+		i++
+	case u&0x8000 == 0:
+		key = u&0x7f | u>>1&0x3f80
+		u >>= 16
+		i += 2
+	default:
+		return 0
+	}
+	if key&1 != 0 {
+		if c.needKey {
+			return 0
+		}
+	} else {
+		i += int(key >> 1)
+	}
+	if i > len(b)-8 {
+		return 0
+	}
+	u = binary.LittleEndian.Uint64(b[i:])
+	switch {
+	case u&0x80 == 0:
+		value = u & 0x7f
+		u >>= 8
+		i++
+	case u&0x8000 == 0:
+		value = u&0x7f | u>>1&0x3f80
+		u >>= 16
+		i += 2
+	case u&0x800000 == 0:
+		value = u&0x7f | u>>1&0x3f80 | u>>2&0x1fc000
+		u >>= 24
+		i += 3
+	default:
+		return 0
+	}
+	if value&1 == 0 {
+		i += int(value >> 1)
+	}
+	// One byte is left, the number of headers.
+	if i != end-1 || end > len(b) || b[i] != 0 {
+		return 0
+	}
+	if c.inOrder && offset != 2*uint64(c.index) {
+		return 0
+	}
+	t := c.baseTimestamp + (int64(timestamp>>1) ^ -int64(timestamp&1))
+	if t < c.fastLow || t > c.fastHigh {
+		return 0
+	}
+	if t > c.largest {
+		c.largest = t
+	}
+	return end
 }
 
 // look checks one record.
