@@ -104,7 +104,7 @@ func (b *Broker) equal(o *Broker) bool {
 	return b == o || b.ID == o.ID && b.Epoch == o.Epoch && b.Incarnation == o.Incarnation && equalText(b.Rack, o.Rack) &&
 		b.Fenced == o.Fenced && b.ShuttingDown == o.ShuttingDown && b.MigratingZk == o.MigratingZk &&
 		slices.Equal(b.Endpoints, o.Endpoints) && slices.Equal(b.Features, o.Features) &&
-		slices.Equal(b.LogDirs, o.LogDirs) && slices.Equal(b.CordonedDirs, o.CordonedDirs)
+		slices.Equal(b.LogDirs, o.LogDirs) && slices.Equal(b.CordonedDirs, o.CordonedDirs) && (b.CordonedDirs == nil) == (o.CordonedDirs == nil)
 }
 
 func equalText(a, b *string) bool { return a == b || a != nil && b != nil && *a == *b }

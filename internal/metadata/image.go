@@ -147,14 +147,15 @@ type Broker struct {
 	ID           kafka.BrokerID
 	Epoch        kafka.BrokerEpoch
 	Incarnation  kafka.UUID
-	Endpoints    []Endpoint         // in the order of the registration
+	Endpoints    []Endpoint         // by name
 	Features     []SupportedFeature // by name
 	Rack         *string
 	Fenced       bool
 	ShuttingDown bool // in controlled shutdown
 	MigratingZk  bool // registered by a broker in ZooKeeper mode, 3.4 to 3.9
 	LogDirs      []kafka.DirectoryID
-	CordonedDirs []kafka.DirectoryID // take no new replicas (4.3)
+	// CordonedDirs take no new replicas (4.3); nil if the broker didn't tell yet, which is not the same as none.
+	CordonedDirs []kafka.DirectoryID
 }
 
 // Endpoint finds the endpoint of a listener.

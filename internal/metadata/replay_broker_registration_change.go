@@ -33,7 +33,7 @@ func (d *Delta) replayBrokerRegistrationChange(r *schema.BrokerRegistrationChang
 		b.LogDirs = sortedIDs(r.LogDirs)
 	}
 	if r.CordonedLogDirs != nil {
-		b.CordonedDirs = sortedIDs(r.CordonedLogDirs)
+		b.CordonedDirs = cordoned(r.CordonedLogDirs)
 	}
 	d.setBroker(b)
 	return nil

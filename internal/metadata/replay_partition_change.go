@@ -2,7 +2,6 @@ package metadata
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/highwater/highwater/internal/kafka"
 	"github.com/highwater/highwater/internal/schema"
@@ -28,20 +27,19 @@ func (d *Delta) replayPartitionChange(r *schema.PartitionChangeRecord) error {
 	return d.setPartition(t, r.PartitionID, &p)
 }
 
-// Changed is the partition after a PartitionChangeRecord.
+// Changed is the partition after a PartitionChangeRecord. Directories that the record doesn't name stay, by position.
 func (p Partition) Changed(r *schema.PartitionChangeRecord) (Partition, error) {
 	replicas := p.Replicas
 	if r.Replicas != nil {
 		replicas = brokerIDs(r.Replicas)
 	}
-	switch {
-	case len(r.Directories) > 0:
-		if len(r.Directories) != len(replicas) {
-			return p, fmt.Errorf("%d directories for %d replicas", len(r.Directories), len(replicas))
-		}
+	if r.Directories != nil {
 		p.Directories = r.Directories
-	case r.Replicas != nil:
-		p.Directories = p.directoriesFor(replicas)
+	}
+	if len(p.Directories) == 0 {
+		p.Directories = nil // all DirMigrating, however many
+	} else if len(p.Directories) != len(replicas) {
+		return p, fmt.Errorf("%d directories for %d replicas", len(p.Directories), len(replicas))
 	}
 	p.Replicas = replicas
 	if r.ISR != nil {
@@ -72,21 +70,4 @@ func (p Partition) Changed(r *schema.PartitionChangeRecord) (Partition, error) {
 	}
 	p.PartitionEpoch++
 	return p, nil
-}
-
-// directoriesFor is what the directories become when the replicas change and the record doesn't tell: those that stay
-// keep theirs, new ones are not assigned yet.
-func (p *Partition) directoriesFor(replicas []kafka.BrokerID) []kafka.DirectoryID {
-	if p.Directories == nil {
-		return nil
-	}
-	out := make([]kafka.DirectoryID, len(replicas))
-	for i, id := range replicas {
-		if n := slices.Index(p.Replicas, id); n >= 0 {
-			out[i] = p.Directories[n]
-		} else {
-			out[i] = kafka.DirUnassigned
-		}
-	}
-	return out
 }

@@ -14,7 +14,7 @@ func (d *Delta) replayRegisterBroker(r *schema.RegisterBrokerRecord) error {
 	b := &Broker{
 		ID: kafka.BrokerID(r.BrokerID), Epoch: kafka.BrokerEpoch(r.BrokerEpoch), Incarnation: r.IncarnationID,
 		Rack: clone(r.Rack), Fenced: r.Fenced, ShuttingDown: r.InControlledShutdown, MigratingZk: r.IsMigratingZkBroker,
-		LogDirs: sortedIDs(r.LogDirs), CordonedDirs: sortedIDs(r.CordonedLogDirs),
+		LogDirs: sortedIDs(r.LogDirs), CordonedDirs: cordoned(r.CordonedLogDirs),
 	}
 	for _, e := range r.EndPoints {
 		b.Endpoints = append(b.Endpoints, Endpoint{e.Name, e.Host, e.Port, e.SecurityProtocol})
@@ -22,6 +22,7 @@ func (d *Delta) replayRegisterBroker(r *schema.RegisterBrokerRecord) error {
 	for _, f := range r.Features {
 		b.Features = append(b.Features, SupportedFeature{f.Name, f.MinSupportedVersion, f.MaxSupportedVersion})
 	}
+	sortEndpoints(b.Endpoints)
 	sortFeatures(b.Features)
 	d.setBroker(b)
 	return nil
@@ -50,6 +51,19 @@ func sortedIDs(ids []kafka.UUID) []kafka.UUID {
 	return out
 }
 
+// cordoned keeps null, which is not the same as none.
+func cordoned(ids []kafka.UUID) []kafka.UUID {
+	if ids != nil && len(ids) == 0 {
+		return []kafka.UUID{}
+	}
+	return sortedIDs(ids)
+}
+
 func sortFeatures(f []SupportedFeature) {
 	slices.SortStableFunc(f, func(a, b SupportedFeature) int { return cmp.Compare(a.Name, b.Name) })
+}
+
+// sortEndpoints orders by listener: Kafka keeps a map, and its snapshots have the order of a Java hash map.
+func sortEndpoints(e []Endpoint) {
+	slices.SortStableFunc(e, func(a, b Endpoint) int { return cmp.Compare(a.Name, b.Name) })
 }

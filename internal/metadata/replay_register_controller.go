@@ -14,6 +14,7 @@ func (d *Delta) replayRegisterController(r *schema.RegisterControllerRecord) err
 	for _, f := range r.Features {
 		c.Features = append(c.Features, SupportedFeature{f.Name, f.MinSupportedVersion, f.MaxSupportedVersion})
 	}
+	sortEndpoints(c.Endpoints)
 	sortFeatures(c.Features)
 	d.img.controllers.Set(c.ID, c)
 	d.changes.controllers.Insert(c.ID)

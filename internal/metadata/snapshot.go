@@ -136,12 +136,10 @@ func (b *Broker) record(w *imageWriter) *schema.RegisterBrokerRecord {
 			w.lost("the online log directories of one or more brokers")
 		}
 	}
-	if len(b.CordonedDirs) > 0 {
-		if w.facts.CordonedLogDirsSupported {
-			r.CordonedLogDirs = b.CordonedDirs
-		} else {
-			w.lost("the cordoned log directories of one or more brokers")
-		}
+	if w.facts.CordonedLogDirsSupported {
+		r.CordonedLogDirs = b.CordonedDirs
+	} else if len(b.CordonedDirs) > 0 {
+		w.lost("the cordoned log directories of one or more brokers")
 	}
 	return r
 }
