@@ -22,6 +22,8 @@ type Changes struct {
 	tokens      btree.Set[string]
 	producerIDs bool
 	zkMigration bool
+
+	last *TopicChange // of topics: records of one topic come together
 }
 
 // TopicChange is what happened to one topic. A topic that was deleted and created again is two topics with one name.
@@ -115,6 +117,7 @@ func (c *Changes) topicCreated(id kafka.TopicID, name string) {
 }
 
 func (c *Changes) topicDeleted(id kafka.TopicID, name string) {
+	c.last = nil
 	if t, ok := c.topics.Get(keyOf(id)); ok && t.Created {
 		c.topics.Delete(keyOf(id)) // nobody ever saw it
 		return
@@ -123,10 +126,14 @@ func (c *Changes) topicDeleted(id kafka.TopicID, name string) {
 }
 
 func (c *Changes) partitionChanged(topic *Topic, partition int32) {
-	t, ok := c.topics.Get(keyOf(topic.ID))
-	if !ok {
-		t = &TopicChange{ID: topic.ID, Name: topic.Name}
-		c.topics.Set(keyOf(topic.ID), t)
+	t := c.last
+	if t == nil || t.ID != topic.ID {
+		var ok bool
+		if t, ok = c.topics.Get(keyOf(topic.ID)); !ok {
+			t = &TopicChange{ID: topic.ID, Name: topic.Name}
+			c.topics.Set(keyOf(topic.ID), t)
+		}
+		c.last = t
 	}
 	if !t.Created {
 		t.partitions.Insert(partition)
