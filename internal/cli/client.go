@@ -76,10 +76,10 @@ func (c *clientConfig) clientOpts(hook *connectionHook, addrs []string) ([]kgo.O
 		opts = append(opts, kgo.DialTimeout(d))
 	}
 	if d := c.ms("metadata.max.age.ms"); d > time.Second {
-		opts = append(opts, kgo.MetadataMaxAge(d))
+		opts = append(opts, kgo.MetadataMaxAge(min(d, time.Hour)))
 	}
 	if d := c.ms("connections.max.idle.ms"); d > time.Second {
-		opts = append(opts, kgo.ConnIdleTimeout(d))
+		opts = append(opts, kgo.ConnIdleTimeout(min(d, 15*time.Minute)))
 	}
 	if d := c.ms("request.timeout.ms"); d > 0 {
 		opts = append(opts, kgo.RequestTimeoutOverhead(min(max(d, 100*time.Millisecond), 15*time.Minute)))

@@ -57,7 +57,7 @@ func runConfigs(e *Env) int {
 			return
 		}
 		e.Errorf("Error while executing config command with args '%s'", strings.Join(e.Args, " "))
-		e.Errorf("%s", javaLine(err))
+		printTrace(e, err)
 	})
 }
 

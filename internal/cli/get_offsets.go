@@ -24,7 +24,7 @@ func runGetOffsets(e *Env) int {
 		var t terseError
 		var o *OptionError
 		if !errors.As(err, &t) && !errors.As(err, &o) {
-			e.Errorf("%s", javaLine(err))
+			printTrace(e, err)
 		}
 	})
 }

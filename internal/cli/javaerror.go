@@ -115,3 +115,22 @@ func javaLine(err error) string {
 func illegalArgument(text string) *JavaError {
 	return &JavaError{Class: "java.lang.IllegalArgumentException", Text: text}
 }
+
+// printTrace writes what is left of a Java stack trace without its frames: the head, and what caused it.
+func printTrace(e *Env, err error) {
+	e.Errorf("%s", javaLine(err))
+	printCauses(e, err)
+}
+
+// printCauses writes the causes of an exception, where the head doesn't say them already.
+func printCauses(e *Env, err error) {
+	var j *JavaError
+	if !errors.As(err, &j) {
+		return
+	}
+	for in := j.Inner; in != nil; j, in = in, in.Inner {
+		if !strings.Contains(j.Text, in.Text) {
+			e.Errorf("Caused by: %s", in.Line())
+		}
+	}
+}

@@ -37,6 +37,7 @@ func runTopics(e *Env) int {
 			return
 		}
 		e.Errorf("%s", err.Error())
+		printCauses(e, err)
 	})
 }
 
