@@ -192,7 +192,7 @@ func (v *Validated) frame(records []byte, o *Options) error {
 			break
 		}
 		if !b.headerFits() {
-			return b.Check()
+			return wrongCRC(b, o)
 		}
 		switch {
 		case o.Origin == Client && b.Magic() >= 2 && b.BaseOffset() != 0:
@@ -204,14 +204,15 @@ func (v *Validated) frame(records []byte, o *Options) error {
 			rest = nil
 			continue
 		}
-		if b.LastOffset() <= v.LastOffset {
+		// Kafka compares the last offsets only, and so lets batches overlap.
+		if b.BaseOffset() <= v.LastOffset || b.NextOffset() <= b.BaseOffset() {
 			inOrder = false
 		}
 		if o.Origin != Replica && o.MaxMessageBytes > 0 && len(b) > o.MaxMessageBytes {
 			return kerr.MessageTooLarge.With("The record batch size in the append to %s is %d bytes which exceeds the maximum configured value of %d).", o.Partition, len(b), o.MaxMessageBytes)
 		}
 		if b.ComputeCRC() != b.CRC() {
-			return kerr.CorruptMessage.With("Record is corrupt (stored crc = %d) in topic partition %s.", b.CRC(), o.Partition)
+			return wrongCRC(b, o)
 		}
 		if !b.Codec().Valid() {
 			return unknownCodec(b.Codec())
@@ -230,14 +231,15 @@ func (v *Validated) frame(records []byte, o *Options) error {
 	for i := range v.Batches {
 		f := &v.Batches[i]
 		b := Batch(v.Bytes[f.Pos : f.Pos+f.Size])
-		if b.LastOffsetDelta() < 0 {
-			return kerr.InvalidRecord.With("Batch has an invalid offset range: [%d, %d] in topic partition %s", b.BaseOffset(), b.LastOffset(), o.Partition)
-		}
 		if b.Magic() >= 2 && b.PartitionLeaderEpoch() < 0 {
 			return kerr.InvalidRecord.With("Received invalid partition leader epoch %d in topic partition %s", b.PartitionLeaderEpoch(), o.Partition)
 		}
 	}
 	return nil
+}
+
+func wrongCRC(b Batch, o *Options) error {
+	return kerr.CorruptMessage.With("Record is corrupt (stored crc = %d) in topic partition %s.", b.CRC(), o.Partition)
 }
 
 // add gathers the facts of b, which begins at pos of the bytes for the log.
