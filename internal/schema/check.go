@@ -57,7 +57,7 @@ func check(shapes []*shape, key, version int16, body []byte, what string) (int, 
 	if version < s.lo || version > s.hi {
 		return 0, fmt.Errorf("%s %s has no version %d", APIs[key].Name, what, version)
 	}
-	c := checker{r: Reader{src: body}, version: version, flexible: s.flexible >= 0 && version >= s.flexible, cost: len(body)}
+	c := checker{r: Reader{src: body, strict: true}, version: version, flexible: s.flexible >= 0 && version >= s.flexible, cost: len(body)}
 	c.fields(s.fields)
 	if c.r.err != nil {
 		return c.cost, fmt.Errorf("%s %s version %d: %w", APIs[key].Name, what, version, c.r.err)

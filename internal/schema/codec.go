@@ -3,6 +3,7 @@ package schema
 import (
 	"encoding/base64"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -23,6 +24,8 @@ const (
 type Reader struct {
 	src []byte
 	err error
+	// strict refuses a varint with bits above the 32nd, as kmsg does; Kafka cuts them off. Nobody writes such a varint.
+	strict bool
 }
 
 // NewReader reads src.
@@ -110,13 +113,16 @@ func (r *Reader) Uvarint() uint32 {
 			return 0
 		}
 		b := r.src[i]
+		if i == 4 && r.strict && b > 0x0f {
+			break
+		}
 		v |= uint32(b&0x7f) << (7 * i)
 		if b < 0x80 {
 			r.src = r.src[i+1:]
 			return v
 		}
 	}
-	r.fail(fmt.Errorf("varint is longer than five bytes"))
+	r.fail(errors.New("varint is longer than 32 bits"))
 	return 0
 }
 
@@ -271,7 +277,7 @@ func (r *Reader) int32s(n int) []int32 {
 	return a
 }
 
-// Writer appends primitive values. The first error sticks.
+// writer appends primitive values. The first error sticks.
 type writer struct {
 	dst []byte
 	err error
