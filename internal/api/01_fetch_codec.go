@@ -441,3 +441,24 @@ func (p *FetchPartitionResponse) appendTags(b []byte) []byte {
 	}
 	return b
 }
+
+// Drop takes back the partition that Add added last.
+func (f *FetchResponse) Drop() {
+	t := &f.Topics[len(f.Topics)-1]
+	if t.Partitions = t.Partitions[:len(t.Partitions)-1]; len(t.Partitions) == 0 {
+		f.Topics = f.Topics[:len(f.Topics)-1]
+	}
+}
+
+// fail empties the answer but for an error code.
+func (f *FetchResponse) fail(code int16) {
+	for i := range f.Topics {
+		for j := range f.Topics[i].Partitions {
+			if p := &f.Topics[i].Partitions[j]; p.Source != nil {
+				p.Source.Release()
+				p.Source = nil
+			}
+		}
+	}
+	f.Topics, f.ErrorCode = f.Topics[:0], code
+}
