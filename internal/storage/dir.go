@@ -1,7 +1,12 @@
 package storage
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
 	"math/rand/v2"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/highwater/highwater/internal/kafka"
@@ -12,46 +17,104 @@ import (
 type Options struct {
 	FS    vfs.FS
 	Files *Files     // shared by all Dirs of a node
-	Rand  *rand.Rand // for segment jitter; used under a lock
+	Rand  *rand.Rand // for segment jitter; each Dir needs one of its own. nil is no jitter
 
 	ProducerExpiration time.Duration // producer.id.expiration.ms
 }
 
-// Files is a bounded cache of open files.
-type Files struct{}
+// Dir is one log directory, locked by this process, with the logs that are open in it.
+type Dir struct {
+	path  string
+	o     Options
+	lock  vfs.Unlocker
+	clean bool
+	epoch kafka.BrokerEpoch
+	notes []string
 
-// NewFiles makes a cache of at most limit open files.
-func NewFiles(fs vfs.FS, limit int) *Files { panic("building") }
+	mu      sync.Mutex // guards what follows; taken after a Log's locks
+	logs    map[kafka.TopicPartition]*Log
+	loaded  map[string]map[kafka.TopicPartition]kafka.Offset // checkpoint files as they were at the start
+	written map[kafka.TopicPartition]bool                    // partitions in the recovery point checkpoint on the disk
+	err     error
+	closed  bool
 
-// Dir is one log directory, locked by this process.
-type Dir struct{}
+	checkpointing sync.Mutex // one writer of checkpoint files at a time; taken before mu
+}
 
 // OpenDir locks a log directory and reads its small files. It fails with vfs.ErrLocked if another process has it, and
 // leaves the clean-shutdown mark alone until Begin.
-func OpenDir(path string, o Options) (*Dir, error) { panic("building") }
-
-// Path is the directory's name.
-func (d *Dir) Path() string { panic("building") }
-
-// Meta is meta.properties. Version 0 is ZooKeeper's, 1 KRaft's.
-type Meta struct {
-	Version     int
-	ClusterID   string
-	NodeID      kafka.BrokerID
-	DirectoryID kafka.DirectoryID // zero before Kafka 3.7
+func OpenDir(path string, o Options) (*Dir, error) {
+	lock, err := o.FS.Lock(path + "/" + lockName)
+	if err != nil {
+		return nil, fmt.Errorf("lock log directory %s: %w", path, err)
+	}
+	d := &Dir{
+		path: path, o: o, lock: lock, epoch: -1, logs: map[kafka.TopicPartition]*Log{},
+		loaded: map[string]map[kafka.TopicPartition]kafka.Offset{}, written: map[kafka.TopicPartition]bool{},
+	}
+	if err := d.readSmallFiles(); err != nil {
+		return nil, errors.Join(err, lock.Unlock())
+	}
+	return d, nil
 }
 
-// ReadMeta reads meta.properties of a directory; fs.ErrNotExist if it isn't formatted. It needs no lock.
-func ReadMeta(fs vfs.FS, dir string) (Meta, error) { panic("building") }
+func (d *Dir) readSmallFiles() error {
+	b, err := d.o.FS.ReadFile(d.path+"/"+cleanShutdownName, maxCleanShutdownSize)
+	switch {
+	case err == nil:
+		d.clean, d.epoch = true, decodeCleanShutdown(b)
+	case !isNotExist(err):
+		return fmt.Errorf("read log directory %s: %w", d.path, err)
+	}
+	for _, name := range []string{recoveryPointsName, startOffsetsName, highWatermarksName, cleanerOffsetsName} {
+		b, err := d.o.FS.ReadFile(d.path+"/"+name, maxCheckpointSize)
+		if err != nil && !isNotExist(err) {
+			return fmt.Errorf("read log directory %s: %w", d.path, err)
+		}
+		offsets, err := decodeOffsets(b)
+		if err != nil {
+			// As Kafka does: without recovery points everything is recovered, without start offsets logs begin at their first
+			// segment, without high watermarks replication finds them anew.
+			d.notes = append(d.notes, fmt.Sprintf("%v: going on without it", corrupt(d.path+"/"+name, -1, "%v", err)))
+			offsets = map[kafka.TopicPartition]kafka.Offset{}
+		}
+		d.loaded[name] = offsets
+	}
+	for tp := range d.loaded[recoveryPointsName] {
+		d.written[tp] = true
+	}
+	return nil
+}
 
-// WriteMeta writes meta.properties atomically.
-func WriteMeta(fs vfs.FS, dir string, m Meta) error { panic("building") }
+// Path is the directory's name.
+func (d *Dir) Path() string { return d.path }
+
+// Notes is what OpenDir has to say, for the program's log.
+func (d *Dir) Notes() []string { return d.notes }
+
+// Meta reads meta.properties.
+func (d *Dir) Meta() (Meta, error) { return ReadMeta(d.o.FS, d.path) }
+
+// Space is the size of the disk and the room on it.
+func (d *Dir) Space() (total, free int64, err error) { return d.o.FS.Space(d.path) }
 
 // Clean tells whether the last process shut this directory down cleanly, and that broker's epoch (-1 if unknown).
-func (d *Dir) Clean() (clean bool, epoch kafka.BrokerEpoch) { panic("building") }
+func (d *Dir) Clean() (clean bool, epoch kafka.BrokerEpoch) { return d.clean, d.epoch }
 
-// Begin removes the clean-shutdown mark: what follows may need recovery.
-func (d *Dir) Begin() error { panic("building") }
+// Begin removes the clean-shutdown mark, durably: what follows may need recovery. It comes before the first Open.
+func (d *Dir) Begin() error {
+	if !d.clean {
+		return nil
+	}
+	err := d.o.FS.Remove(d.path + "/" + cleanShutdownName)
+	if err == nil || isNotExist(err) {
+		err = d.o.FS.SyncDir(d.path)
+	}
+	if err != nil {
+		return fmt.Errorf("remove the clean-shutdown mark of %s: %w", d.path, err)
+	}
+	return nil
+}
 
 // PartitionDir is a directory of a partition.
 type PartitionDir struct {
@@ -73,64 +136,386 @@ const (
 
 // Partitions lists the partition directories, by name. A directory that isn't one is an error, with Kafka's text.
 // __cluster_metadata-0 is left out: its log is raft's.
-func (d *Dir) Partitions() ([]PartitionDir, error) { panic("building") }
-
-// Recovery tells what opening a log found and did. Lines are for the log of the program.
-type Recovery struct {
-	Recovered     int // segments read and checked
-	TruncatedTo   kafka.Offset
-	TruncatedSize int64 // bytes cut off
-	Notes         []string
+func (d *Dir) Partitions() ([]PartitionDir, error) {
+	entries, err := d.o.FS.List(d.path)
+	if err != nil {
+		return nil, fmt.Errorf("list log directory %s: %w", d.path, err)
+	}
+	out := make([]PartitionDir, 0, len(entries))
+	for _, e := range entries {
+		if !e.IsDir() || e.Name() == remoteIndexCacheName {
+			continue
+		}
+		p, ok := parseDirName(e.Name())
+		if !ok {
+			return nil, fmt.Errorf("Found directory %s, '%s' is not in the form of topic-partition or topic-partition.uniqueId-delete (if marked for deletion).\nKafka's log directories (and children) should only contain Kafka topic data.", //nolint:revive,staticcheck // Kafka's words
+				d.path+"/"+e.Name(), e.Name())
+		}
+		if p.Partition.Topic != kafka.ClusterMetadataTopic {
+			out = append(out, p)
+		}
+	}
+	return out, nil
 }
 
 // Open opens a partition's log, and recovers it if the directory wasn't clean. It may be called from several goroutines at
 // once for different partitions.
 func (d *Dir) Open(p PartitionDir, c Config, now time.Time) (*Log, Recovery, error) {
-	panic("building")
+	l := d.newLog(p.Partition, d.path+"/"+p.Name, c)
+	o := openOptions{
+		clean:         d.clean,
+		recoveryPoint: d.loaded[recoveryPointsName][p.Partition],
+		startOffset:   d.loaded[startOffsetsName][p.Partition],
+		highWatermark: d.loaded[highWatermarksName][p.Partition],
+		now:           now,
+	}
+	r, err := d.load(l, o)
+	if err != nil {
+		return nil, r, err
+	}
+	if err := d.register(l); err != nil {
+		return nil, r, err
+	}
+	if !o.clean && l.EndOffset() < o.recoveryPoint {
+		// What is appended between the new end and the old recovery point must not be trusted after the next crash.
+		if err := d.CheckpointRecoveryPoints(); err != nil {
+			return nil, r, err
+		}
+	}
+	return l, r, nil
 }
 
-// OpenLog opens, or makes, a log that isn't in the checkpoints and is always recovered from the start of the segment that
-// holds recoveryPoint: that of __cluster_metadata.
+func (d *Dir) newLog(p kafka.TopicPartition, path string, c Config) *Log {
+	l := &Log{dir: d, fs: d.o.FS, files: d.o.Files, partition: p, path: path}
+	l.config.Store(&c)
+	l.unstable.Store(-1)
+	return l
+}
+
+func (d *Dir) load(l *Log, o openOptions) (Recovery, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lastFlush.Store(o.now.UnixMilli())
+	r, err := l.openLocked(o)
+	if err != nil {
+		return r, fmt.Errorf("open log %s: %w", l.path, err)
+	}
+	return r, nil
+}
+
+func (d *Dir) register(l *Log) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return ErrClosed
+	}
+	if d.logs[l.partition] != nil {
+		return fmt.Errorf("log of %v is open already", l.partition)
+	}
+	d.logs[l.partition] = l
+	return nil
+}
+
+// OpenLog opens, or makes, a log that isn't in the checkpoints and is always recovered, from the start of the segment that
+// holds recoveryPoint: that of __cluster_metadata. Its owner closes it.
 func (d *Dir) OpenLog(p kafka.TopicPartition, id kafka.TopicID, c Config, recoveryPoint, logStart kafka.Offset, now time.Time) (*Log, Recovery, error) {
-	panic("building")
+	path := d.path + "/" + p.String()
+	l := d.newLog(p, path, c)
+	if _, err := d.o.FS.Stat(path); isNotExist(err) {
+		if err := d.makeDir(l, id); err != nil {
+			return nil, Recovery{}, err
+		}
+	}
+	r, err := d.load(l, openOptions{recoveryPoint: recoveryPoint, startOffset: logStart, now: now})
+	if err == nil && l.topicID.IsZero() {
+		err = l.SetTopicID(id)
+	}
+	if err != nil {
+		return nil, r, err
+	}
+	return l, r, nil
 }
 
-// Create makes an empty log.
+// makeDir makes a partition's directory with its partition.metadata. Both are synced by the first Flush.
+func (d *Dir) makeDir(l *Log, id kafka.TopicID) error {
+	if err := d.o.FS.MkdirAll(l.path); err != nil {
+		return d.fail(fmt.Errorf("create log %s: %w", l.path, err))
+	}
+	l.newDir.Store(true)
+	if id.IsZero() {
+		return nil
+	}
+	f, err := d.o.FS.Create(l.path + "/" + partitionMetadataName)
+	if err == nil {
+		_, err = f.WriteAt(encodePartitionMetadata(id), 0)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		return d.fail(fmt.Errorf("create log %s: %w", l.path, err))
+	}
+	l.topicID = id
+	return nil
+}
+
+// Create makes an empty log that begins at offset 0.
 func (d *Dir) Create(p kafka.TopicPartition, id kafka.TopicID, c Config, now time.Time) (*Log, error) {
-	panic("building")
+	if err := d.Err(); err != nil {
+		return nil, err
+	}
+	l := d.newLog(p, d.path+"/"+p.String(), c)
+	if _, err := d.o.FS.Stat(l.path); err == nil {
+		return nil, fmt.Errorf("create log %s: the directory exists", l.path)
+	}
+	if err := d.forget(p); err != nil {
+		return nil, err
+	}
+	if err := d.makeDir(l, id); err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	l.lastFlush.Store(now.UnixMilli())
+	s, err := l.newSegmentLocked(0, now)
+	if err == nil {
+		l.view.Store(&view{[]*segment{s}})
+		l.producers = newProducers(0)
+	}
+	l.mu.Unlock()
+	if err != nil {
+		return nil, d.fail(fmt.Errorf("create log %s: %w", l.path, err))
+	}
+	return l, d.register(l)
+}
+
+// forget makes sure that no checkpoint of an earlier log of the same name is taken for a new one's.
+func (d *Dir) forget(p kafka.TopicPartition) error {
+	d.mu.Lock()
+	stale := d.written[p]
+	d.mu.Unlock()
+	if !stale {
+		return nil
+	}
+	return errors.Join(d.CheckpointRecoveryPoints(), d.CheckpointStartOffsets(), d.CheckpointHighWatermarks())
 }
 
 // Log is the open log of a partition, or nil.
-func (d *Dir) Log(p kafka.TopicPartition) *Log { panic("building") }
+func (d *Dir) Log(p kafka.TopicPartition) *Log {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.logs[p]
+}
 
-// Logs lists the open logs by name.
-func (d *Dir) Logs() []*Log { panic("building") }
+// Logs lists the open logs by topic and partition.
+func (d *Dir) Logs() []*Log {
+	d.mu.Lock()
+	out := make([]*Log, 0, len(d.logs))
+	for _, l := range d.logs {
+		out = append(out, l)
+	}
+	d.mu.Unlock()
+	slices.SortFunc(out, func(a, b *Log) int { return comparePartitions(a.partition, b.partition) })
+	return out
+}
+
+func comparePartitions(a, b kafka.TopicPartition) int {
+	if c := cmp.Compare(a.Topic, b.Topic); c != 0 {
+		return c
+	}
+	return cmp.Compare(a.Partition, b.Partition)
+}
 
 // Delete renames a log's directory to …-delete, closes it for everybody, and returns the new name for RemovePartition.
 // unique makes the name so: 32 hexadecimal digits.
-func (d *Dir) Delete(l *Log, unique [16]byte) (name string, err error) { panic("building") }
+func (d *Dir) Delete(l *Log, unique [16]byte) (name string, err error) {
+	return d.retire(l, renamedDir(l.partition, unique, deleteDirSuffix))
+}
 
-// Strand renames the directory of a log that the metadata doesn't know to …-stray, and closes it.
-func (d *Dir) Strand(l *Log, unique [16]byte) (name string, err error) { panic("building") }
+// Strand renames the directory of a log that the metadata doesn't know to …-stray, after syncing it, and closes it.
+func (d *Dir) Strand(l *Log, unique [16]byte) (name string, err error) {
+	if err := l.Close(); err != nil {
+		return "", err
+	}
+	return d.retire(l, renamedDir(l.partition, unique, strayDirSuffix))
+}
 
-// RemovePartition removes the tree of a renamed partition.
-func (d *Dir) RemovePartition(name string) error { panic("building") }
+// retire takes a log out of the directory's list and moves its files out of the way.
+func (d *Dir) retire(l *Log, name string) (string, error) {
+	l.flushing.Lock()
+	defer l.flushing.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	to := d.path + "/" + name
+	if err := d.o.FS.Rename(l.path, to); err != nil {
+		return "", d.fail(fmt.Errorf("rename log %s: %w", l.path, err))
+	}
+	d.mu.Lock()
+	if d.logs[l.partition] == l {
+		delete(d.logs, l.partition)
+	}
+	d.mu.Unlock()
+	l.path = to
+	err := l.shutLocked(ErrClosed)
+	if serr := d.o.FS.SyncDir(d.path); serr != nil {
+		err = errors.Join(err, serr)
+	}
+	if err != nil {
+		return name, d.fail(fmt.Errorf("retire log %s: %w", to, err))
+	}
+	return name, nil
+}
+
+// RemovePartition removes the tree of a deleted partition, whose name ends in -delete.
+func (d *Dir) RemovePartition(name string) error {
+	p, ok := parseDirName(name)
+	if !ok || p.Kind != Deleted {
+		return fmt.Errorf("remove partition: %s is not the name of a deleted one", name)
+	}
+	if err := d.o.FS.RemoveAll(d.path + "/" + name); err != nil {
+		return d.fail(fmt.Errorf("remove deleted log: %w", err))
+	}
+	return nil
+}
 
 // CheckpointRecoveryPoints writes recovery-point-offset-checkpoint.
-func (d *Dir) CheckpointRecoveryPoints() error { panic("building") }
+func (d *Dir) CheckpointRecoveryPoints() error {
+	return d.checkpoint(recoveryPointsName, func(l *Log) (kafka.Offset, bool) { return l.trusted(), true })
+}
 
-// CheckpointStartOffsets writes log-start-offset-checkpoint.
-func (d *Dir) CheckpointStartOffsets() error { panic("building") }
+// CheckpointStartOffsets writes log-start-offset-checkpoint: those that the files don't say already.
+func (d *Dir) CheckpointStartOffsets() error {
+	return d.checkpoint(startOffsetsName, func(l *Log) (kafka.Offset, bool) {
+		start := l.start.Load()
+		return start, start > l.view.Load().segments[0].base
+	})
+}
 
 // CheckpointHighWatermarks writes replication-offset-checkpoint.
-func (d *Dir) CheckpointHighWatermarks() error { panic("building") }
+func (d *Dir) CheckpointHighWatermarks() error {
+	return d.checkpoint(highWatermarksName, func(l *Log) (kafka.Offset, bool) { return l.hw.Load(), true })
+}
 
-// CleanerOffsets is cleaner-offset-checkpoint: the first offset of each compacted partition that isn't compacted.
-func (d *Dir) CleanerOffsets() map[kafka.TopicPartition]kafka.Offset { panic("building") }
+func (d *Dir) checkpoint(name string, offset func(l *Log) (kafka.Offset, bool)) error {
+	d.checkpointing.Lock()
+	defer d.checkpointing.Unlock()
+	if err := d.Err(); err != nil {
+		return err
+	}
+	logs := d.Logs()
+	entries := make([]checkpointEntry, 0, len(logs))
+	written := make(map[kafka.TopicPartition]bool, len(logs))
+	for _, l := range logs {
+		if o, ok := offset(l); ok {
+			entries = append(entries, checkpointEntry{l.partition, o})
+			written[l.partition] = true
+		}
+	}
+	if err := vfs.WriteFileAtomic(d.o.FS, d.path, name, encodeOffsets(entries)); err != nil {
+		return d.fail(fmt.Errorf("write %s/%s: %w", d.path, name, err))
+	}
+	if name == recoveryPointsName {
+		d.mu.Lock()
+		d.written = written
+		d.mu.Unlock()
+	}
+	return nil
+}
+
+// trusted is the recovery point to be written down: not beyond a segment whose indexes aren't synced.
+func (l *Log) trusted() kafka.Offset {
+	o := l.recovery.Load()
+	segments := l.view.Load().segments
+	for i := len(segments) - 2; i >= 0; i-- {
+		if segments[i].indexUnsynced.Load() {
+			o = min(o, segments[i].base)
+		} else if segments[i].base < o {
+			break
+		}
+	}
+	return o
+}
+
+// CleanerOffsets is cleaner-offset-checkpoint as it was at the start: the first offset of each compacted partition that isn't
+// compacted yet.
+func (d *Dir) CleanerOffsets() map[kafka.TopicPartition]kafka.Offset {
+	return d.loaded[cleanerOffsetsName]
+}
 
 // Err is nil, or the first error that made the directory offline.
-func (d *Dir) Err() error { panic("building") }
+func (d *Dir) Err() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.err
+}
+
+// fail makes the directory offline: nothing of it is written any more, and it gets no clean-shutdown mark.
+func (d *Dir) fail(err error) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.err == nil && !errors.Is(err, ErrClosed) {
+		d.err = fmt.Errorf("log directory %s is offline: %w", d.path, err)
+	}
+	return err
+}
+
+func (d *Dir) producerExpiration() time.Duration { return d.o.ProducerExpiration }
+
+func (d *Dir) randomJitter(upTo time.Duration) time.Duration {
+	if d.o.Rand == nil || upTo <= 0 {
+		return 0
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return time.Duration(d.o.Rand.Int64N(int64(min(upTo, Never-1)) + 1))
+}
 
 // Close closes the logs that are open, writes the checkpoints and, if nothing failed, the clean-shutdown mark with the
 // broker's epoch; then it gives the lock back.
-func (d *Dir) Close(epoch kafka.BrokerEpoch) error { panic("building") }
+func (d *Dir) Close(epoch kafka.BrokerEpoch) error {
+	return d.finish(epoch, func(logs []*Log) []error {
+		var errs []error
+		for _, l := range logs {
+			errs = append(errs, l.Close())
+		}
+		return errs
+	})
+}
+
+// Finish is Close for a caller that has closed all logs itself, several at a time; failed says whether that went wrong.
+func (d *Dir) Finish(epoch kafka.BrokerEpoch, failed error) error {
+	return d.finish(epoch, func([]*Log) []error { return []error{failed} })
+}
+
+func (d *Dir) finish(epoch kafka.BrokerEpoch, closeLogs func([]*Log) []error) error {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return nil
+	}
+	d.closed = true
+	d.mu.Unlock()
+	errs := closeLogs(d.Logs())
+	errs = append(errs, d.CheckpointRecoveryPoints(), d.CheckpointStartOffsets(), d.CheckpointHighWatermarks())
+	if errors.Join(errs...) == nil {
+		if err := vfs.WriteFileAtomic(d.o.FS, d.path, cleanShutdownName, encodeCleanShutdown(epoch)); err != nil {
+			errs = append(errs, fmt.Errorf("write the clean-shutdown mark of %s: %w", d.path, err))
+		}
+	}
+	errs = append(errs, d.lock.Unlock())
+	return errors.Join(errs...)
+}
+
+// Abandon gives the lock back and leaves everything as it is, as if the process had died: for a directory that failed.
+func (d *Dir) Abandon() error {
+	d.mu.Lock()
+	closed := d.closed
+	d.closed = true
+	d.mu.Unlock()
+	if closed {
+		return nil
+	}
+	for _, l := range d.Logs() {
+		l.mu.Lock()
+		_ = l.shutLocked(ErrClosed) // nothing is promised about its files
+		l.mu.Unlock()
+	}
+	return d.lock.Unlock()
+}

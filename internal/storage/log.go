@@ -1,225 +1,268 @@
 package storage
 
 import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/highwater/highwater/internal/kafka"
-	"github.com/highwater/highwater/internal/record"
+	"github.com/highwater/highwater/internal/vfs"
 )
 
 // Log is one partition's log.
-type Log struct{}
+type Log struct {
+	dir       *Dir
+	fs        vfs.FS
+	files     *Files
+	partition kafka.TopicPartition
+
+	config atomic.Pointer[Config]
+	// view is the list of segments, never empty; the last is the active one. The list is never changed, only replaced.
+	view atomic.Pointer[view]
+	// Invariant: start <= hw <= end of the active segment, but for hw between a truncation and the caller's SetHighWatermark.
+	start atomic.Int64
+	hw    atomic.Int64
+	// unstable is the first offset of the first transaction that is open or not replicated, -1 if there is none.
+	unstable atomic.Int64
+	// unreplicated tells SetHighWatermark that it has transactions to look at.
+	unreplicated atomic.Bool
+	// recovery is the recovery point. Invariant: what lies below it is synced.
+	recovery atomic.Int64
+	// namesDirty means that names in the directory were made since it was synced last.
+	namesDirty atomic.Bool
+	// newDir means that the directory itself and its partition.metadata aren't synced yet.
+	newDir    atomic.Bool
+	failure   atomic.Pointer[error]
+	lastFlush atomic.Int64 // ms
+
+	epochs EpochHistory
+
+	// mu is the writer's: it guards all that follows, and the changing of the above. The buffered write of an append happens
+	// under it; no sync does, but where a log is opened, truncated or closed.
+	mu        sync.Mutex
+	path      string // of the directory; changes when it is renamed
+	topicID   kafka.TopicID
+	producers *producers
+	snapshots []kafka.Offset // of the producer snapshots that are there, ascending
+	unsynced  []kafka.Offset // of these, those that aren't synced
+	created   time.Time      // of the active segment
+	jitter    time.Duration  // of the active segment's age
+	removals  []removal
+	closed    error
+
+	// flushing lets one Flush run at a time; others wait and often find that it did their work. A truncation holds it, too.
+	// It is taken before mu.
+	flushing sync.Mutex
+}
+
+// view is what readers see of a log at one moment.
+type view struct{ segments []*segment }
+
+func (v *view) active() *segment { return v.segments[len(v.segments)-1] }
+
+// floor is the index of the segment that offset belongs to: the last that begins at or before it, or the first.
+func (v *view) floor(offset kafka.Offset) int {
+	lo, hi := 0, len(v.segments)
+	for hi-lo > 1 {
+		mid := int(uint(lo+hi) >> 1)
+		if v.segments[mid].base <= offset {
+			lo = mid
+		} else {
+			hi = mid
+		}
+	}
+	return lo
+}
+
+// removal is a file that is to be removed at a time.
+type removal struct {
+	name string
+	due  time.Time
+	x    *file // nil if it was never opened
+}
 
 // Partition is the topic's name and the partition's number; those of the directory's name.
-func (l *Log) Partition() kafka.TopicPartition { panic("building") }
+func (l *Log) Partition() kafka.TopicPartition { return l.partition }
+
+// Dir is the log directory that the log lives in.
+func (l *Log) Dir() *Dir { return l.dir }
+
+// Path is the partition's directory.
+func (l *Log) Path() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.path
+}
 
 // TopicID is what partition.metadata says, or the zero id if that file is not there.
-func (l *Log) TopicID() kafka.TopicID { panic("building") }
+func (l *Log) TopicID() kafka.TopicID {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.topicID
+}
 
-// SetTopicID writes partition.metadata if there is none, as for a log from before topic ids.
-func (l *Log) SetTopicID(id kafka.TopicID) error { panic("building") }
+// SetTopicID writes partition.metadata if there is none, as for a log from before topic ids. Another id than the one that
+// is there is refused: the log is another topic's.
+func (l *Log) SetTopicID(id kafka.TopicID) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.closed != nil:
+		return l.closed
+	case l.topicID == id:
+		return nil
+	case !l.topicID.IsZero():
+		return fmt.Errorf("log of %v has topic id %v, not %v", l.partition, l.topicID, id)
+	}
+	if err := vfs.WriteFileAtomic(l.fs, l.path, partitionMetadataName, encodePartitionMetadata(id)); err != nil {
+		return l.fail(fmt.Errorf("write %s of %v: %w", partitionMetadataName, l.partition, err))
+	}
+	l.topicID = id
+	return nil
+}
 
 // StartOffset is LogStartOffset: the first offset that a client may read. It may lie inside of a batch.
-func (l *Log) StartOffset() kafka.Offset { panic("building") }
+func (l *Log) StartOffset() kafka.Offset { return l.start.Load() }
 
 // EndOffset is LogEndOffset: the offset of the next record.
-func (l *Log) EndOffset() kafka.Offset { panic("building") }
+func (l *Log) EndOffset() kafka.Offset { return l.view.Load().active().next() }
 
 // HighWatermark is what SetHighWatermark was told last; after Open the checkpoint's, not beyond the end offset.
-func (l *Log) HighWatermark() kafka.Offset { panic("building") }
+func (l *Log) HighWatermark() kafka.Offset { return l.hw.Load() }
 
 // SetHighWatermark tells the log what is committed. Replica owns the high watermark; the log needs it for its last stable
 // offset, its checkpoint, and for what retention may delete.
-func (l *Log) SetHighWatermark(hw kafka.Offset) { panic("building") }
+func (l *Log) SetHighWatermark(hw kafka.Offset) {
+	l.hw.Store(hw)
+	if !l.unreplicated.Load() {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.producers.replicated(hw)
+	l.publishUnstableLocked()
+}
+
+// publishUnstableLocked makes what producers know of open transactions visible to readers.
+func (l *Log) publishUnstableLocked() {
+	first := l.producers.firstUnstable()
+	if first >= 0 {
+		first = max(first, l.start.Load())
+	}
+	l.unstable.Store(first)
+	l.unreplicated.Store(len(l.producers.unreplicated) > 0)
+}
 
 // LastStableOffset is the end of what read_committed may read if the high watermark is hw: hw, or the first offset of
-// the first transaction that is undecided or whose marker lies at or above hw.
-func (l *Log) LastStableOffset(hw kafka.Offset) kafka.Offset { panic("building") }
+// the first transaction that is undecided or whose marker lies at or above hw. Load hw before asking.
+func (l *Log) LastStableOffset(hw kafka.Offset) kafka.Offset {
+	if u := l.unstable.Load(); u >= 0 && u < hw {
+		return u
+	}
+	return hw
+}
 
 // Size is the sum of the segments' sizes in bytes.
-func (l *Log) Size() int64 { panic("building") }
+func (l *Log) Size() int64 {
+	var n int64
+	for _, s := range l.view.Load().segments {
+		n += s.size()
+	}
+	return n
+}
 
-// Config is the configuration in force. SetConfig changes it.
-func (l *Log) Config() *Config { panic("building") }
+// Segments is the number of segments.
+func (l *Log) Segments() int { return len(l.view.Load().segments) }
+
+// Config is the configuration in force; it isn't changed.
+func (l *Log) Config() *Config { return l.config.Load() }
 
 // SetConfig changes the configuration of a running log.
-func (l *Log) SetConfig(c Config) { panic("building") }
+func (l *Log) SetConfig(c Config) { l.config.Store(&c) }
 
-// LeaderAppend goes with an append by the leader.
-type LeaderAppend struct {
-	Now                time.Time
-	LeaderEpoch        kafka.LeaderEpoch
-	Origin             record.Origin // as given to record.Validate
-	TransactionVersion int16         // transaction.version of the coordinator that wrote a marker; 2 makes its epoch check strict
+// Err is nil, or why the log refuses appends.
+func (l *Log) Err() error {
+	if p := l.failure.Load(); p != nil {
+		return *p
+	}
+	return nil
 }
 
-// Appended is the result of an append. Duplicate means that the producer's batch was in the log already, and nothing was
-// appended: the offsets are those of the first time.
-type Appended struct {
-	FirstOffset    kafka.Offset // -1 if there was no batch
-	LastOffset     kafka.Offset
-	MaxTimestamp   int64
-	LogAppendTime  int64 // -1 with CreateTime; of a duplicate its first timestamp, as in Kafka
-	LogStartOffset kafka.Offset
-	Duplicate      bool
-	Rolled         bool // a new segment began: the one before wants a Flush in the background
-	// MustFlush means that flush.messages is reached: Flush(LastOffset+1) must have returned before the append is acknowledged
-	// or counted by a replica. It may be called without the replica's lock; concurrent calls share one sync.
-	MustFlush bool
+// fail makes the log refuse appends from now on, and its directory offline if the disk is to blame. It returns err wrapped.
+func (l *Log) fail(err error) error {
+	wrapped := fmt.Errorf("%w: %w", ErrFailed, err)
+	l.failure.CompareAndSwap(nil, &wrapped)
+	var c *CorruptError
+	if l.dir != nil && !errors.As(err, &c) {
+		l.dir.fail(err)
+	}
+	return wrapped
 }
 
-// AppendAsLeader is the second half of an append whose first half was record.Validate: it checks the producers' states,
-// assigns offsets, leader epoch and time, writes and indexes. An error leaves the log as it was; it is a *kerr.Error with
-// Kafka's code and text, or wraps ErrFailed.
-func (l *Log) AppendAsLeader(v *record.Validated, a LeaderAppend) (Appended, error) {
-	panic("building")
+// writableLocked is nil if the log may be changed.
+func (l *Log) writableLocked() error {
+	if l.closed != nil {
+		return l.closed
+	}
+	return l.Err()
 }
-
-// AppendAsFollower appends batches as they were fetched (record.Validate with origin record.Replica): offsets and epochs
-// are the leader's. Offsets below EndOffset are refused with UnexpectedOffsetError; gaps are taken as they are.
-func (l *Log) AppendAsFollower(v *record.Validated, now time.Time) (Appended, error) {
-	panic("building")
-}
-
-// Flush makes everything below upTo durable and moves the recovery point there. It waits for the disk, so it is not for
-// the replica's lock. Appends and reads go on meanwhile.
-func (l *Log) Flush(upTo kafka.Offset) error { panic("building") }
-
-// RecoveryPoint is the offset below which everything is durable.
-func (l *Log) RecoveryPoint() kafka.Offset { panic("building") }
-
-// TruncateTo removes everything from offset on; nothing happens if the log ends there or before. The high watermark
-// doesn't move: the caller sets it.
-func (l *Log) TruncateTo(offset kafka.Offset, now time.Time) error { panic("building") }
-
-// TruncateFullyAndStartAt empties the log; its next offset is offset, its start offset logStart or, if that is negative,
-// offset too.
-func (l *Log) TruncateFullyAndStartAt(offset, logStart kafka.Offset, now time.Time) error {
-	panic("building")
-}
-
-// AdvanceStartOffset moves the log start up, as DeleteRecords and a follower's fetch do; an offset at or below it does
-// nothing, one above the high watermark is OFFSET_OUT_OF_RANGE. Segments below it go with the next DeleteOldSegments.
-func (l *Log) AdvanceStartOffset(offset kafka.Offset) (moved bool, err error) { panic("building") }
 
 // LatestEpoch is the newest leader epoch that the log knows. ok is false if there is none.
-func (l *Log) LatestEpoch() (epoch kafka.LeaderEpoch, ok bool) { panic("building") }
+func (l *Log) LatestEpoch() (epoch kafka.LeaderEpoch, ok bool) {
+	e, ok := l.epochs.latest()
+	return e.Epoch, ok
+}
 
 // AssignEpoch notes that epoch begins at offset, as a new leader does at its end offset before it appends anything.
-func (l *Log) AssignEpoch(epoch kafka.LeaderEpoch, offset kafka.Offset) error { panic("building") }
+func (l *Log) AssignEpoch(epoch kafka.LeaderEpoch, offset kafka.Offset) {
+	l.epochs.assign(epoch, offset)
+}
 
 // EndOffsetForEpoch answers OffsetForLeaderEpoch: the largest epoch not above the asked one, and the offset at which it ends
 // (the start of the next epoch, or the log's end). -1, -1 if the log doesn't know.
 func (l *Log) EndOffsetForEpoch(asked kafka.LeaderEpoch) (kafka.LeaderEpoch, kafka.Offset) {
-	panic("building")
+	return l.epochs.endOffset(asked, l.EndOffset())
 }
 
 // EpochAt is the epoch of the leader that appended offset.
-func (l *Log) EpochAt(offset kafka.Offset) (epoch kafka.LeaderEpoch, ok bool) { panic("building") }
+func (l *Log) EpochAt(offset kafka.Offset) (epoch kafka.LeaderEpoch, ok bool) {
+	return l.epochs.at(offset)
+}
 
 // Epochs lists the history, oldest first.
-func (l *Log) Epochs() []EpochStart { panic("building") }
-
-// EpochStart is one entry of the leader epoch history: the first offset of an epoch.
-type EpochStart struct {
-	Epoch kafka.LeaderEpoch
-	Start kafka.Offset
-}
-
-// Timestamped is an answer about a time: a record's offset, its timestamp in ms, and its leader's epoch.
-type Timestamped struct {
-	Offset    kafka.Offset
-	Timestamp int64
-	Epoch     kafka.LeaderEpoch // -1 if not known
-}
-
-// OffsetForTimestamp is the first record at or after timestamp (ms), below end. ok is false if there is none.
-func (l *Log) OffsetForTimestamp(timestamp int64, end kafka.Offset) (t Timestamped, ok bool, err error) {
-	panic("building")
-}
-
-// OffsetOfMaxTimestamp is the first record with the largest timestamp. ok is false if there is none.
-func (l *Log) OffsetOfMaxTimestamp() (t Timestamped, ok bool, err error) { panic("building") }
-
-// Earliest and Latest are the ends with the epochs that ListOffsets gives with them. The latest, at end (a high watermark,
-// a last stable offset or EndOffset), has the newest epoch.
-func (l *Log) Earliest() Timestamped { panic("building") }
-
-// Latest is the answer to ListOffsets' -1 for a reader that sees up to end.
-func (l *Log) Latest(end kafka.Offset) Timestamped { panic("building") }
-
-// Read finds what a fetch at offset gets: whole batches from the one that holds offset on, of at most maxBytes (the last
-// one may be cut off, as Kafka does), below end. With minOneBatch the first batch comes whole even if it is larger. An empty
-// Slice means that there is nothing below end yet. OFFSET_OUT_OF_RANGE if offset is below StartOffset or above EndOffset.
-// The Slice must be released.
-func (l *Log) Read(offset kafka.Offset, maxBytes int, minOneBatch bool, end kafka.Offset) (Slice, error) {
-	panic("building")
-}
-
-// Slice is a range of a segment's file. The zero Slice is empty.
-type Slice struct {
-	// FirstEntryIncomplete means that maxBytes was less than the first batch and minOneBatch not asked for: a fetch of version 3
-	// and later answers with nothing instead.
-	FirstEntryIncomplete bool
-}
-
-// Len is the number of bytes.
-func (s *Slice) Len() int { panic("building") }
-
-// Fd is the open segment file and the place in it, for sendfile; ok is false where there is no descriptor.
-func (s *Slice) Fd() (fd uintptr, pos int64, ok bool) { panic("building") }
-
-// ReadAt reads from the slice as from a file of its own.
-func (s *Slice) ReadAt(p []byte, off int64) (int, error) { panic("building") }
-
-// Release gives the file back. It may be called once, also on an empty Slice.
-func (s *Slice) Release() { panic("building") }
-
-// AbortedTxn is a transaction that a read_committed consumer must skip.
-type AbortedTxn struct {
-	ProducerID  kafka.ProducerID
-	FirstOffset kafka.Offset
-}
-
-// AbortedTxns lists the aborted transactions that overlap what s holds, appended to dst.
-func (l *Log) AbortedTxns(dst []AbortedTxn, s *Slice) ([]AbortedTxn, error) { panic("building") }
+func (l *Log) Epochs() []EpochStart { return l.epochs.list() }
 
 // ProducerState is what DescribeProducers tells of a producer.
 type ProducerState struct {
 	ProducerID            kafka.ProducerID
 	ProducerEpoch         kafka.ProducerEpoch
-	LastSequence          int32
+	LastSequence          int32 // -1 if no batch is known
 	LastTimestamp         int64
 	CoordinatorEpoch      int32
 	CurrentTxnFirstOffset kafka.Offset // -1 if no transaction is open
 }
 
 // Producers lists the producers that the log remembers, by id.
-func (l *Log) Producers() ([]ProducerState, error) { panic("building") }
+func (l *Log) Producers() []ProducerState {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []ProducerState
+	for _, p := range l.producers.sorted() {
+		out = append(out, ProducerState{p.id, p.epoch, p.lastSequence(), p.lastTimestamp, p.coordinatorEpoch, p.txnFirstOffset})
+	}
+	return out
+}
 
 // ExpireProducers forgets producers that wrote nothing for the expiration time and have no open transaction.
-func (l *Log) ExpireProducers(now time.Time) { panic("building") }
-
-// DeleteOldSegments applies retention by time, size and log start. The files get the suffix .deleted and are returned for
-// RemoveFiles after Config.FileDeleteDelay.
-func (l *Log) DeleteOldSegments(now time.Time) (deleted []DeletedSegment, err error) {
-	panic("building")
+func (l *Log) ExpireProducers(now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.producers.byID) > 0 {
+		l.producers.expire(now, l.dir.producerExpiration())
+	}
 }
 
-// DeletedSegment says which segment went and why.
-type DeletedSegment struct {
-	BaseOffset kafka.Offset
-	Size       int64
-	Reason     string   // "retention.ms", "retention.bytes" or "log start offset"
-	Files      []string // to be removed later
-}
-
-// MaybeRoll begins a new segment if the active one is old enough, without an append: retention and compaction need it on an
-// idle log.
-func (l *Log) MaybeRoll(now time.Time) (rolled bool, err error) { panic("building") }
-
-// Err is nil, or why the log refuses appends.
-func (l *Log) Err() error { panic("building") }
-
-// Close syncs, writes the producers' snapshot and the pending index entries, and closes: after it the log is clean.
-func (l *Log) Close() error { panic("building") }
+// RecoveryPoint is the offset below which everything is durable.
+func (l *Log) RecoveryPoint() kafka.Offset { return l.recovery.Load() }

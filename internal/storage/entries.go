@@ -1,0 +1,180 @@
+package storage
+
+import (
+	"io"
+	"sync"
+)
+
+// entryFile is the offset or time index of a segment: entries of a fixed size, in order. The newest are kept in memory and
+// written in one piece when there are many or when the segment is flushed: a crash may lose them, and then recovery makes
+// the index anew. What is older is read from the file, without mapping it.
+type entryFile struct {
+	file  *file
+	width int // bytes of an entry
+
+	count  int    // entries
+	stored int    // of these, the first that are in the file
+	tail   []byte // the last entries: those from count - len(tail)/width on; at least those that aren't stored
+}
+
+// tailEntries is how many entries the tail has before it is written out: 4 KiB of an offset index, so of 2 MiB of log.
+const tailEntries = 512
+
+func (e *entryFile) append(entry []byte) error {
+	if len(e.tail) >= tailEntries*e.width {
+		if err := e.write(); err != nil {
+			return err
+		}
+		keep := tailEntries / 2 * e.width
+		e.tail = e.tail[:copy(e.tail, e.tail[len(e.tail)-keep:])]
+	}
+	e.tail = append(e.tail, entry...)
+	e.count++
+	return nil
+}
+
+// write stores what is only in memory.
+func (e *entryFile) write() error {
+	if e.stored == e.count {
+		return nil
+	}
+	f, err := e.file.use()
+	if err != nil {
+		return err
+	}
+	defer e.file.release()
+	from := len(e.tail) - (e.count-e.stored)*e.width
+	if _, err := f.WriteAt(e.tail[from:], int64(e.stored)*int64(e.width)); err != nil {
+		return err
+	}
+	e.stored = e.count
+	return nil
+}
+
+// pages are what searches read.
+var pages = sync.Pool{New: func() any { return new([4096]byte) }}
+
+// find looks for the last entry for which atMost holds; entries are ordered so that it holds for a first part of them. It
+// copies that entry to out and returns its number, or -1 if it holds for none.
+func (e *entryFile) find(out []byte, atMost func(entry []byte) bool) (int, error) {
+	w := e.width
+	inTail := len(e.tail) / w
+	low := e.count - inTail // the tail's first entry
+	if inTail > 0 && (low == 0 || atMost(e.tail[:w])) {
+		lo, hi := 0, inTail // answer in [lo, hi) or none
+		for lo < hi {
+			mid := int(uint(lo+hi) >> 1)
+			if atMost(e.tail[mid*w : mid*w+w]) {
+				lo = mid + 1
+			} else {
+				hi = mid
+			}
+		}
+		if lo == 0 {
+			return -1, nil
+		}
+		copy(out, e.tail[(lo-1)*w:lo*w])
+		return low + lo - 1, nil
+	}
+	if low == 0 {
+		return -1, nil
+	}
+	f, err := e.file.use()
+	if err != nil {
+		return 0, err
+	}
+	defer e.file.release()
+	page := pages.Get().(*[4096]byte)
+	defer pages.Put(page)
+	lo, hi := 0, low // the number of entries for which it holds is in [lo, hi]
+	for hi-lo > len(page)/w {
+		mid := int(uint(lo+hi) >> 1)
+		if err := readFull(f, page[:w], int64(mid)*int64(w)); err != nil {
+			return 0, err
+		}
+		if atMost(page[:w]) {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	from := max(lo-1, 0)
+	n := hi - from
+	if n > len(page)/w {
+		n, from = n-1, from+1 // then the entry before lo is read below
+	}
+	if err := readFull(f, page[:n*w], int64(from)*int64(w)); err != nil {
+		return 0, err
+	}
+	i := 0
+	for i < n && atMost(page[i*w:i*w+w]) {
+		i++
+	}
+	switch {
+	case i > 0:
+		copy(out, page[(i-1)*w:i*w])
+	case from > 0:
+		if err := readFull(f, out[:w], int64(from-1)*int64(w)); err != nil {
+			return 0, err
+		}
+	default:
+		return -1, nil
+	}
+	return from + i - 1, nil
+}
+
+// at copies entry i to out.
+func (e *entryFile) at(i int, out []byte) error {
+	if first := e.count - len(e.tail)/e.width; i >= first {
+		copy(out, e.tail[(i-first)*e.width:(i-first+1)*e.width])
+		return nil
+	}
+	f, err := e.file.use()
+	if err != nil {
+		return err
+	}
+	defer e.file.release()
+	return readFull(f, out[:e.width], int64(i)*int64(e.width))
+}
+
+// truncate keeps the first n entries.
+func (e *entryFile) truncate(n int) error {
+	if n >= e.count {
+		return nil
+	}
+	if first := e.count - len(e.tail)/e.width; n >= first {
+		e.tail = e.tail[:(n-first)*e.width]
+	} else {
+		e.tail = e.tail[:0]
+	}
+	e.count = n
+	if e.stored <= n {
+		return nil
+	}
+	e.stored = n
+	f, err := e.file.use()
+	if err != nil {
+		return err
+	}
+	defer e.file.release()
+	return f.Truncate(int64(n) * int64(e.width))
+}
+
+// cool drops what is in memory and stored.
+func (e *entryFile) cool() {
+	if e.stored == e.count {
+		e.tail = nil
+	}
+}
+
+// readFull reads all of p, whose end the file must have.
+func readFull(f io.ReaderAt, p []byte, off int64) error {
+	n, err := f.ReadAt(p, off)
+	if n == len(p) {
+		return nil
+	}
+	if err == nil || err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	return err
+}

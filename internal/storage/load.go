@@ -1,0 +1,188 @@
+package storage
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/highwater/highwater/internal/kafka"
+	"github.com/highwater/highwater/internal/record"
+)
+
+// factsOf is what an append of the batch b at pos would have said of it. Of a control batch the marker is read.
+func factsOf(b record.Batch, pos int64) (record.Facts, error) {
+	f := record.Facts{
+		Pos: int(pos), Size: len(b), FirstOffset: b.BaseOffset(), LastOffset: b.LastOffset(), LeaderEpoch: b.PartitionLeaderEpoch(),
+		Count: b.Count(), MaxTimestamp: b.MaxTimestamp(), ProducerID: b.ProducerID(), ProducerEpoch: b.ProducerEpoch(),
+		BaseSequence: b.BaseSequence(), LastSequence: b.LastSequence(), Transactional: b.Transactional(), Control: b.Control(),
+		Marker: record.UnknownControl,
+	}
+	if !f.Control || !b.HasProducerID() {
+		return f, nil
+	}
+	r := record.NewReader(b)
+	defer r.Close()
+	if !r.Next() {
+		return f, r.Err() // an empty one, left by the cleaner
+	}
+	rec := r.Record()
+	t, err := record.ParseControlKey(rec.Key)
+	if err != nil || t != record.Abort && t != record.Commit {
+		return f, err
+	}
+	m, err := record.ParseMarker(rec.Key, rec.Value)
+	if err != nil {
+		return f, err
+	}
+	f.Marker, f.MarkerEpoch, f.MarkerTime = m.Type, m.CoordinatorEpoch, rec.Timestamp
+	return f, nil
+}
+
+// loadProducersLocked makes the producers' state at offset last out of the newest good snapshot and the batches after it, and
+// writes a snapshot there. A log that was closed cleanly and has no snapshot at all is from before there were any: it has
+// no producers.
+func (l *Log) loadProducersLocked(last kafka.Offset, now time.Time, clean bool, r *Recovery) error {
+	ps, err := l.producersAtLocked(l.view.Load().segments, last, now, clean, r)
+	if err != nil {
+		return err
+	}
+	l.producers = ps
+	ps.replicated(l.hw.Load())
+	l.publishUnstableLocked()
+	return l.takeSnapshotLocked()
+}
+
+// producersAtLocked is the producers' state at offset last, from snapshots and segments.
+func (l *Log) producersAtLocked(segments []*segment, last kafka.Offset, now time.Time, clean bool, r *Recovery) (*producers, error) {
+	start := l.start.Load()
+	if err := l.dropSnapshotsLocked(func(o kafka.Offset) bool { return o > last || o <= start }); err != nil {
+		return nil, err
+	}
+	if clean && len(l.snapshots) == 0 {
+		ps := newProducers(start)
+		ps.end = max(last, start)
+		return ps, nil
+	}
+	ps := newProducers(start)
+	for len(l.snapshots) > 0 {
+		newest := l.snapshots[len(l.snapshots)-1]
+		entries, err := l.readSnapshot(newest)
+		if err == nil {
+			ps = producersFrom(entries, newest, now, l.dir.producerExpiration())
+			break
+		}
+		var c *CorruptError
+		if !errors.As(err, &c) && !isNotExist(err) {
+			return nil, err
+		}
+		r.note("%v: rebuilding the producers' state", err)
+		if err := l.dropSnapshotsLocked(func(o kafka.Offset) bool { return o == newest }); err != nil {
+			return nil, err
+		}
+	}
+	if ps.end < last {
+		if err := l.replayProducersLocked(ps, segments, last); err != nil {
+			return nil, err
+		}
+	}
+	ps.end = max(last, ps.end)
+	return ps, nil
+}
+
+func (l *Log) readSnapshot(offset kafka.Offset) ([]snapshotEntry, error) {
+	name := l.path + "/" + segmentName(offset, snapshotSuffix)
+	if st, err := l.fs.Stat(name); err != nil || st.Size() == snapshotHeader {
+		// Most logs have no producers: their snapshot is a header, whose checksum guards nothing.
+		return nil, err
+	}
+	b, err := l.fs.ReadFile(name, maxSnapshotSize)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := decodeSnapshot(b)
+	if err != nil {
+		return nil, corrupt(name, -1, "%v", err)
+	}
+	return entries, nil
+}
+
+// replayProducersLocked applies the batches from ps.end to last.
+func (l *Log) replayProducersLocked(ps *producers, segments []*segment, last kafka.Offset) error {
+	if len(segments) == 0 {
+		return nil
+	}
+	v := &view{segments}
+	for _, s := range segments[v.floor(ps.end):] {
+		if s.base >= last {
+			break
+		}
+		s.mu.Lock()
+		err := l.openIndexesLocked(s)
+		var pos int64
+		if err == nil {
+			var e offsetEntry
+			e, err = s.idx.offsetFloor(s.base, ps.end)
+			pos = int64(e.position)
+		}
+		s.mu.Unlock()
+		if err != nil {
+			return err
+		}
+		from := ps.end
+		err = l.eachBatch(s, pos, func(b record.Batch) (more bool, err error) {
+			if b.BaseOffset() >= last {
+				return false, nil
+			}
+			if b.LastOffset() < from || !b.HasProducerID() {
+				return true, nil
+			}
+			f, err := factsOf(b, 0)
+			if err != nil {
+				return false, corrupt(s.log.path(), -1, "control batch at offset %d: %v", b.BaseOffset(), err)
+			}
+			if ended, ok := ps.apply(&f); ok {
+				ps.complete(ended)
+			}
+			return true, nil
+		})
+		if err != nil {
+			return err
+		}
+		ps.end = max(ps.end, s.next())
+	}
+	return nil
+}
+
+// dropStraySnapshotsLocked removes snapshots that belong to no segment, but for the newest if it lies above all of them: the
+// one of the last clean shutdown.
+func (l *Log) dropStraySnapshotsLocked(segments []*segment) error {
+	if len(segments) == 0 || len(l.snapshots) == 0 {
+		return nil
+	}
+	newest := l.snapshots[len(l.snapshots)-1]
+	return l.dropSnapshotsLocked(func(o kafka.Offset) bool {
+		if o == newest && o > segments[len(segments)-1].base {
+			return false
+		}
+		_, found := slices.BinarySearchFunc(segments, o, func(s *segment, o kafka.Offset) int { return cmp.Compare(s.base, o) })
+		return !found
+	})
+}
+
+// Recovery tells what opening a log found and did. Notes are for the program's log, in order.
+type Recovery struct {
+	Recovered      int          // segments read and checked because the last process didn't close the log
+	TruncatedTo    kafka.Offset // where the log was cut off, if TruncatedBytes or DroppedSegments isn't 0
+	TruncatedBytes int64
+	// DroppedSegments are those that came after a bad batch.
+	DroppedSegments int
+	Notes           []string
+}
+
+func (r *Recovery) note(format string, args ...any) {
+	if r != nil {
+		r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
+	}
+}
