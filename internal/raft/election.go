@@ -168,8 +168,12 @@ func (r *Raft) canVoteFor(candidate ReplicaKey, upToDate, preVote bool) bool {
 	return false
 }
 
+// vote gives the vote of this epoch. Asked again, the answer is the same; at kraft.version 0 the directory of an earlier
+// vote is not known after a restart.
 func (r *Raft) vote(candidate ReplicaKey) {
-	r.voted = candidate
+	if !r.voted.Matches(candidate) {
+		r.voted = candidate
+	}
 }
 
 // poll does what the role has to do now and finds the next deadline.
@@ -320,7 +324,7 @@ func (r *Raft) pollResigned(now time.Time) {
 	r.at(r.electionAt)
 }
 
-// fetchFromAnyone sends a Fetch to a voter or bootstrap server, to learn who leads.
+// fetchFromAnyone sends a Fetch to a bootstrap server or voter, to learn who leads.
 func (r *Raft) fetchFromAnyone(now time.Time) {
 	if len(r.conns) > 0 {
 		for i := range r.conns {
@@ -336,11 +340,11 @@ func (r *Raft) fetchFromAnyone(now time.Time) {
 			nodes = append(nodes, Node{ID: kafka.BrokerID(-2 - i), Host: e.Host, Port: e.Port})
 		}
 	}
-	if len(nodes) == 0 {
-		for _, v := range r.Voters().Voters() {
-			if n, ok := r.Voters().Node(v.Key.ID, r.cfg.Listener); ok && n.ID != r.cfg.ID {
-				nodes = append(nodes, n)
-			}
+	// The voters too (Kafka asks the bootstrap servers only): none of those may be a voter any more.
+	for _, v := range r.Voters().Voters() {
+		n, ok := r.Voters().Node(v.Key.ID, r.cfg.Listener)
+		if ok && n.ID != r.cfg.ID && !slices.ContainsFunc(nodes, func(b Node) bool { return b.Host == n.Host && b.Port == n.Port }) {
+			nodes = append(nodes, n)
 		}
 	}
 	if len(nodes) == 0 {

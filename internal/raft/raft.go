@@ -169,9 +169,8 @@ func New(now time.Time, cfg Config, log LogState, election Election) *Raft {
 	r.voted.ID = kafka.NoBroker
 	r.told.Leader, r.told.Epoch = kafka.NoBroker, -1
 	r.log.init(log, cfg.StaticVoters)
-	if id, ok := r.log.latestSnapshot(); ok {
-		r.highWatermark = id.Offset
-		r.ready.HighWatermark, r.ready.Committed = id.Offset, id.Offset > 0
+	if id, ok := r.log.sendable(); ok {
+		r.highWatermark, r.ready.Committed = id.Offset, true
 	}
 	r.persisted = election
 	r.start(now, election)

@@ -261,6 +261,12 @@ func (r *Raft) learn(now time.Time, leader kafka.BrokerID, epoch kafka.LeaderEpo
 	case epoch == r.epoch && leader != kafka.NoBroker && leader != r.cfg.ID && len(endpoints) > 0 &&
 		(r.leader == kafka.NoBroker || len(endpoints) > len(r.leaderEndpoints)):
 		r.follow(now, epoch, leader, endpoints)
+	case epoch == r.epoch && leader == r.leader && r.role == Follower && !now.Before(r.fetchAt):
+		// An observer that lost its leader asked around, and was told that it still leads: try it again.
+		r.fetchAt = now.Add(r.cfg.FetchTimeout)
+		if len(endpoints) > 0 {
+			r.leaderEndpoints = endpoints
+		}
 	}
 	return nil
 }

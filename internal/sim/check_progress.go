@@ -18,7 +18,7 @@ type progressCheck struct {
 func newProgressCheck(c *RaftCluster) *progressCheck { return &progressCheck{c: c} }
 
 // settled is how long after healing there may be elections: some timeouts of 1–2 s, and a snapshot to be fetched.
-const settled = 20 * time.Second
+const settled = 15 * time.Second
 
 func (k *progressCheck) applied(n *raftNode, _ kafka.Offset, _ kafka.LeaderEpoch, value []byte) {
 	if k.c.calm && value != nil {

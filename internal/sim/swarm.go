@@ -51,15 +51,15 @@ func DrawRaft(w *World) RaftConfig {
 		OldNodes:     r.IntN(6) == 0,
 		Linger:       time.Duration(r.IntN(2)*r.IntN(26)) * time.Millisecond,
 		DownFor:      time.Duration(100+r.IntN(6000)) * time.Millisecond,
-		ProposeEvery: time.Duration(5+r.IntN(200)) * time.Millisecond,
+		ProposeEvery: time.Duration(30+r.IntN(250)) * time.Millisecond,
 		RecordSize:   1 + r.IntN(300),
 		// So small that snapshots and gaps in the log are everyday.
 		SnapshotBytes: 1 << 40,
 		Retention:     1 << 40,
-		FetchBytes:    int32(200 + r.IntN(20_000)),
+		FetchBytes:    int32(1500 + r.IntN(20_000)),
 		ChunkBytes:    int32(50 + r.IntN(2000)),
-		Chaos:         40 * time.Second,
-		Heal:          30 * time.Second,
+		Chaos:         30 * time.Second,
+		Heal:          25 * time.Second,
 	}
 	if c.Dynamic {
 		c.OldNodes = false // kraft.version 1 needs the versions that carry directory ids
