@@ -326,28 +326,3 @@ func (t *configsTool) describeScram() error {
 	}
 	return nil
 }
-
-// javaDouble is Double.toString: 2048.0, 1.0E7, 1.0E-4.
-func javaDouble(f float64) string {
-	abs := f
-	if abs < 0 {
-		abs = -abs
-	}
-	if abs != 0 && (abs < 1e-3 || abs >= 1e7) {
-		s := strconv.FormatFloat(f, 'E', -1, 64)
-		m, exp, _ := strings.Cut(s, "E")
-		if !strings.Contains(m, ".") {
-			m += ".0"
-		}
-		n, err := strconv.Atoi(exp)
-		if err != nil {
-			return s // Infinity, NaN
-		}
-		return m + "E" + strconv.Itoa(n)
-	}
-	s := strconv.FormatFloat(f, 'f', -1, 64)
-	if !strings.Contains(s, ".") {
-		s += ".0"
-	}
-	return s
-}
