@@ -15,7 +15,7 @@ import (
 type ArgParser struct {
 	Prog        string // "kafka-storage"
 	Description string
-	// ErrorTo names the sub-command in usage only; argparse4j's error line starts with Prog alone.
+
 	args   []*Arg
 	groups []*ArgGroup
 	subs   []*ArgParser
@@ -296,7 +296,7 @@ func (p *ArgParser) complete(seen map[*Arg]bool, inGroup map[*ArgGroup]*Arg, n *
 // PrintError writes usage and the error line, as argparse4j's handleError does.
 func (p *ArgParser) PrintError(w io.Writer, text string) {
 	p.printUsage(w)
-	for _, l := range wrapJava(p.Prog+": error: "+text, 75) {
+	for _, l := range wrapJava(p.Prog+": error: "+text, 74) {
 		fmt.Fprintln(w, l)
 	}
 }

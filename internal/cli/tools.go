@@ -11,6 +11,8 @@ func tools() []Tool {
 		{Name: "configs", Summary: "show and change configurations, quotas and SCRAM credentials", Run: runConfigs},
 		{Name: "console-producer", Summary: "send lines of standard input as records", Run: runConsoleProducer},
 		{Name: "console-consumer", Summary: "print records", Run: runConsoleConsumer},
+		{Name: "producer-perf-test", Summary: "measure a producer", Run: runProducerPerf},
+		{Name: "consumer-perf-test", Summary: "measure a consumer", Run: runConsumerPerf},
 		{Name: "get-offsets", Summary: "print offsets of partitions", Run: runGetOffsets},
 		{Name: "broker-api-versions", Summary: "print the APIs and versions of each broker", Run: runBrokerAPIVersions},
 		{Name: "server-stop", Summary: "stop the nodes that run on this machine", Run: runServerStop},
