@@ -386,27 +386,6 @@ func unhex(t testing.TB, s string) []byte {
 	return b
 }
 
-// TestAllocs: decompression into a buffer that is large enough allocates nothing.
-func TestAllocs(t *testing.T) {
-	src := samples()["text"][:100_000]
-	for _, c := range compressed {
-		p, err := Compress(nil, c, DefaultLevel, src)
-		if err != nil {
-			t.Fatal(err)
-		}
-		dst := make([]byte, 0, 400_000)
-		n := testing.AllocsPerRun(50, func() {
-			if _, err := Decompress(dst, c, p, len(src)); err != nil {
-				t.Fatal(err)
-			}
-		})
-		// A garbage collection in between empties the pools.
-		if n > 0.5 {
-			t.Errorf("%s: %v allocations", c, n)
-		}
-	}
-}
-
 // FuzzDecompress: any input, any codec: no panic, no more than the limit, and what is compressed again comes back.
 func FuzzDecompress(f *testing.F) {
 	for _, v := range fixture.Lines[struct{ Case, Hex string }](f, "vectors/batches-invalid.jsonl.gz") {

@@ -128,7 +128,7 @@ func FuzzValidate(f *testing.F) {
 		next := v.FirstOffset
 		end := 0
 		for i, f := range v.Batches {
-			b := v.batch(i)
+			b := v.Batch(i)
 			if f.Pos != end {
 				t.Fatalf("batch %d at %d, want %d", i, f.Pos, end)
 			}

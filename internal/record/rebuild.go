@@ -17,7 +17,7 @@ var builders = sync.Pool{New: func() any { return new(Builder) }}
 // rebuild validates v's records and makes one batch of magic 2 out of them, compressed with target. That is how the topic's
 // compression.type is enforced, and how messages of magic 0 and 1 get in.
 func (v *Validated) rebuild(o *Options, target codec.Type) error {
-	first := v.batch(0)
+	first := v.Batch(0)
 	options := DefaultBatchOptions(0)
 	options.Codec, options.Level = target, o.Level
 	options.ProducerID, options.ProducerEpoch, options.BaseSequence = first.ProducerID(), first.ProducerEpoch(), first.BaseSequence()
@@ -31,7 +31,7 @@ func (v *Validated) rebuild(o *Options, target codec.Type) error {
 		builders.Put(b)
 	}()
 	for i := range v.Batches {
-		if err := rebuildBatch(b, v.batch(i), o); err != nil {
+		if err := rebuildBatch(b, v.Batch(i), o); err != nil {
 			return err
 		}
 	}

@@ -271,18 +271,18 @@ func (v *Validated) add(b Batch, pos int) {
 	}
 }
 
-// batch is the bytes of batch i.
-func (v *Validated) batch(i int) Batch {
+// Batch is the bytes of batch i.
+func (v *Validated) Batch(i int) Batch {
 	f := &v.Batches[i]
 	return Batch(v.Bytes[f.Pos : f.Pos+f.Size : f.Pos+f.Size])
 }
 
 // content validates records and decides whether the bytes must be rebuilt: for a leader's append.
 func (v *Validated) content(o *Options) error {
-	first := v.batch(0)
+	first := v.Batch(0)
 	source := codec.None
 	for i := range v.Batches {
-		if c := v.batch(i).Codec(); c != codec.None {
+		if c := v.Batch(i).Codec(); c != codec.None {
 			source = c
 		}
 	}
@@ -294,7 +294,7 @@ func (v *Validated) content(o *Options) error {
 		target = source // control records are compressed only if they come so
 	}
 	for i := range v.Batches {
-		if err := checkBatch(v.batch(i), first, o); err != nil {
+		if err := checkBatch(v.Batch(i), first, o); err != nil {
 			return err
 		}
 	}
@@ -354,7 +354,7 @@ func (v *Validated) finish(o *Options) error {
 		return kerr.RecordListTooLarge.With("Message batch size is %d bytes in append to partition %s, which exceeds the maximum configured segment size of %d.", len(v.Bytes), o.Partition, o.SegmentBytes)
 	}
 	if o.TimestampType == LogAppendTime && !v.replica && len(v.Batches) > 0 {
-		tail := v.batch(0)[posProducerID:]
+		tail := v.Batch(0)[posProducerID:]
 		v.stamp, v.tailCRC, v.tailShift = true, crc32.Checksum(tail, castagnoli), shiftCRC(len(tail))
 	}
 	return nil
@@ -362,7 +362,7 @@ func (v *Validated) finish(o *Options) error {
 
 // readMarker reads the transaction marker that control batch i holds. A control batch without one is what the cleaner left.
 func (v *Validated) readMarker(i int) error {
-	r := NewReader(v.batch(i))
+	r := NewReader(v.Batch(i))
 	defer r.Close()
 	if !r.Next() {
 		return r.Err()
@@ -383,7 +383,7 @@ func (v *Validated) Assign(next kafka.Offset, epoch kafka.LeaderEpoch, now int64
 	if len(v.Batches) == 0 {
 		return
 	}
-	f, b := &v.Batches[0], v.batch(0)
+	f, b := &v.Batches[0], v.Batch(0)
 	b.SetBaseOffset(next)
 	b.SetPartitionLeaderEpoch(epoch)
 	if v.stamp {
