@@ -452,12 +452,18 @@ func (c *FetchContext) Each(visit func(*SessionPartition)) bool {
 	return valid
 }
 
-// Wake sets what Touch calls while this fetch waits; nil to stop.
+// Wake sets what Touch calls while this fetch waits, and calls it if there was a Touch since Each; nil to stop.
 func (c *FetchContext) Wake(wake func()) {
-	if s := c.session; s != nil {
-		s.touchMu.Lock()
-		s.wake = wake
-		s.touchMu.Unlock()
+	s := c.session
+	if s == nil {
+		return
+	}
+	s.touchMu.Lock()
+	s.wake = wake
+	late := wake != nil && len(s.touched) > 0 // between the look and the wait
+	s.touchMu.Unlock()
+	if late {
+		wake()
 	}
 }
 
@@ -627,4 +633,40 @@ func (s *Sessions) dropLocked(f *fetchSession) {
 	delete(s.byID, f.id)
 	s.lastUsed.Remove(f.place)
 	s.partitions -= f.size
+}
+
+// InSession tells whether the fetch goes on with a session; one that opens a session is not in it yet.
+func (c *FetchContext) InSession() bool { return c.session != nil }
+
+// Filter leaves out of the answer what the reader of a session knows already. seen are the partitions of the answer, in its
+// order, as the last Each visited them.
+func (c *FetchContext) Filter(seen []*SessionPartition, resp *FetchResponse) {
+	if c.session == nil {
+		return
+	}
+	s := c.session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.epoch != c.epoch {
+		return // Finish empties it
+	}
+	n := 0
+	topics := 0
+	for i := range resp.Topics {
+		t := &resp.Topics[i]
+		kept := 0
+		for j := range t.Partitions {
+			if c.Keep(seen[n], &t.Partitions[j]) {
+				t.Partitions[kept], t.Partitions[j] = t.Partitions[j], t.Partitions[kept]
+				kept++
+			}
+			n++
+		}
+		t.Partitions = t.Partitions[:kept]
+		if kept > 0 {
+			resp.Topics[topics], resp.Topics[i] = resp.Topics[i], resp.Topics[topics]
+			topics++
+		}
+	}
+	resp.Topics = resp.Topics[:topics]
 }

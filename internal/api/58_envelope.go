@@ -5,6 +5,7 @@ package api
 
 import (
 	"encoding/binary"
+	"errors"
 	"net/netip"
 	"slices"
 	"strings"
@@ -126,11 +127,11 @@ func (c *Controller) Envelope(r *rpc.Request) *rpc.Pending {
 	if !ok {
 		return fail(kerr.InvalidRequest)
 	}
-	inner := &rpc.Request{Received: r.Received, Conn: &rpc.Conn{
+	inner := &rpc.Request{Received: r.Received, Forwarded: true, Conn: &rpc.Conn{
 		ID: r.Conn.ID, Listener: r.Conn.Listener, Controller: true, Local: r.Conn.Local, Remote: netip.AddrPortFrom(host, r.Conn.Remote.Port()),
 		Principal: principal.Type + ":" + principal.Name,
 	}}
-	if err := readRequest(inner, slices.Clone(req.RequestData)); err != nil {
+	if !readRequest(inner, slices.Clone(req.RequestData)) {
 		return fail(kerr.InvalidRequest)
 	}
 	a := c.Table.Lookup(inner.Key)
@@ -140,10 +141,10 @@ func (c *Controller) Envelope(r *rpc.Request) *rpc.Pending {
 	finish := func(out *rpc.Request) {
 		resp := kmsg.NewPtrEnvelopeResponse()
 		switch {
+		case errors.Is(inner.Response.Fail, kerr.NotController):
+			resp.ErrorCode = kerr.NotController.Code // the broker looks for the new one
 		case inner.Response.Fail != nil:
 			resp.ErrorCode = kerr.InvalidRequest.Code
-		case c.lost(inner):
-			resp.ErrorCode = kerr.NotController.Code
 		default:
 			resp.ResponseData = binary.BigEndian.AppendUint32(nil, uint32(inner.CorrelationID))
 			if a.FlexibleResponse(inner.Version) {
@@ -170,19 +171,16 @@ func (c *Controller) Envelope(r *rpc.Request) *rpc.Pending {
 }
 
 // readRequest takes a request apart, as the server does with a frame.
-func readRequest(r *rpc.Request, data []byte) error {
-	d := schema.NewReader(data)
+func readRequest(r *rpc.Request, data []byte) bool {
+	d := decoder{src: data}
 	r.Size = len(data)
-	r.Key, r.Version, r.CorrelationID = d.Int16(), d.Int16(), d.Int32()
-	if id := d.NullString(false, true); id != nil {
-		r.ClientID, r.HasClientID = *id, true
+	r.Key, r.Version, r.CorrelationID = d.int16(), d.int16(), d.int32()
+	if id := d.string(false, true); id != nil {
+		r.ClientID, r.HasClientID = string(id), true
 	}
-	if d.Err() == nil && flexible(r.Key, r.Version) {
-		for n := d.Uvarint(); n > 0 && d.Err() == nil; n-- {
-			d.Uvarint()
-			d.Skip(int(d.Uvarint()))
-		}
+	if flexible(r.Key, r.Version) {
+		d.skipTags()
 	}
-	r.Body = d.Rest()
-	return d.Err()
+	r.Body = d.src
+	return !d.failed
 }

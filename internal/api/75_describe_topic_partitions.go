@@ -46,8 +46,9 @@ func (b *Broker) DescribeTopicPartitions(r *rpc.Request) *rpc.Pending {
 	}
 	left := int(max(1, min(int32(b.Limits.MaxRequestPartitionSize), req.ResponsePartitionLimit)))
 	cursor := func(topic string, partition int32) {
-		resp.NextCursor = kmsg.NewPtrDescribeTopicPartitionsResponseNextCursor()
-		resp.NextCursor.Topic, resp.NextCursor.Partition = topic, partition
+		next := kmsg.NewDescribeTopicPartitionsResponseNextCursor()
+		next.Topic, next.Partition = topic, partition
+		resp.NextCursor = &next
 	}
 	for i, name := range names {
 		t := image.Topic(name)

@@ -101,16 +101,39 @@ func respondError(r *rpc.Request, body []byte, err error) {
 		resp := kmsg.NewPtrUnregisterBrokerResponse()
 		resp.ErrorCode, resp.ErrorMessage = code, text
 		respond(r, resp)
+	case kmsg.BrokerRegistration.Int16():
+		resp := kmsg.NewPtrBrokerRegistrationResponse()
+		resp.ErrorCode = code
+		respond(r, resp)
+	case kmsg.BrokerHeartbeat.Int16():
+		resp := kmsg.NewPtrBrokerHeartbeatResponse()
+		resp.ErrorCode = code
+		respond(r, resp)
+	case kmsg.ControllerRegistration.Int16():
+		resp := kmsg.NewPtrControllerRegistrationResponse()
+		resp.ErrorCode, resp.ErrorMessage = code, text
+		respond(r, resp)
+	case kmsg.AllocateProducerIDs.Int16():
+		resp := kmsg.NewPtrAllocateProducerIDsResponse()
+		resp.ErrorCode = code
+		respond(r, resp)
+	case kmsg.AlterPartition.Int16():
+		resp := kmsg.NewPtrAlterPartitionResponse()
+		resp.ErrorCode = code
+		respond(r, resp)
+	case kmsg.AssignReplicasToDirs.Int16():
+		resp := kmsg.NewPtrAssignReplicasToDirsResponse()
+		resp.ErrorCode = code
+		respond(r, resp)
+	case kmsg.UnregisterController.Int16():
+		resp := kmsg.NewPtrUnregisterControllerResponse()
+		resp.ErrorCode, resp.ErrorMessage = code, text
+		respond(r, resp)
 	default:
 		r.Response.Fail = err
 	}
 }
 
 func reread(r *rpc.Request, req kmsg.Request, body []byte) bool {
-	req.SetVersion(r.Version)
-	if err := req.ReadFrom(body); err != nil {
-		r.Response.Fail = err
-		return false
-	}
-	return true
+	return decodeBody(r, req, body)
 }

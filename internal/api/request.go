@@ -9,13 +9,12 @@ import (
 
 // decode reads the body of r into req, behind the checks that bound what kmsg allocates. If the body is not a request of
 // this API and version the connection ends, as in Kafka, and decode returns false.
-func decode(r *rpc.Request, req kmsg.Request) bool {
-	if _, err := schema.CheckRequest(r.Key, r.Version, r.Body); err != nil {
-		r.Response.Fail = err
-		return false
-	}
+func decode(r *rpc.Request, req kmsg.Request) bool { return decodeBody(r, req, r.Body) }
+
+// decodeBody decodes a copy of the body that lives longer.
+func decodeBody(r *rpc.Request, req kmsg.Request, body []byte) bool {
 	req.SetVersion(r.Version)
-	if err := req.ReadFrom(r.Body); err != nil {
+	if err := schema.ReadRequest(req, body); err != nil {
 		r.Response.Fail = err
 		return false
 	}
@@ -25,5 +24,5 @@ func decode(r *rpc.Request, req kmsg.Request) bool {
 // respond appends the body of the answer.
 func respond(r *rpc.Request, resp kmsg.Response) {
 	resp.SetVersion(r.Version)
-	r.Response.Buf = resp.AppendTo(r.Response.Buf)
+	r.Response.Buf = schema.AppendMessage(r.Response.Buf, resp)
 }

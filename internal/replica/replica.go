@@ -106,11 +106,7 @@ func (r *Replica) Lead(now time.Time, p replication.Partition, minISR int) {
 		e = r.leader.Update(p, now)
 	} else {
 		end := r.log.EndOffset()
-		if err := r.log.AssignEpoch(p.LeaderEpoch, end); err != nil {
-			r.failLocked(err)
-			r.mu.Unlock()
-			return
-		}
+		r.log.AssignEpoch(p.LeaderEpoch, end)
 		r.acks.fail(kerr.NotLeaderOrFollower)
 		r.minISR = minISR
 		r.leader = replication.NewLeader(replication.LeaderOptions{
@@ -207,6 +203,9 @@ func (r *Replica) stop() {
 	notify(told)
 }
 
+// Stopped tells whether the partition was removed from this broker: there may be another Replica for it by now.
+func (r *Replica) Stopped() bool { return r.role.Load().offline == errStopped }
+
 var errStopped = errors.New("the partition was removed from this broker")
 
 // unlockAndApply does what a step of the leader asks for, gives the lock back and tells those who watch. It is the only
@@ -218,7 +217,7 @@ func (r *Replica) unlockAndApply(e replication.Effects, grew bool) {
 		r.log.SetHighWatermark(e.HighWatermark)
 		r.acks.settle(e.HighWatermark, r.leader.CheckAck)
 	}
-	told := r.watchersLocked(e.Advanced, grew)
+	told := r.watchersLocked(e.Advanced, grew || e.Advanced)
 	r.mu.Unlock()
 	notify(told)
 	if e.Alter != nil {

@@ -119,6 +119,17 @@ func (s *Set) LookupID(id kafka.TopicID, partition int32) (*Replica, error) {
 	return nil, kerr.UnknownTopicOrPartition
 }
 
+// Intern is the string of a topic's name, without an allocation if the topic has a replica here.
+func (s *Set) Intern(name []byte) string {
+	s.mu.RLock()
+	t := s.byName[string(name)]
+	s.mu.RUnlock()
+	if t != nil {
+		return t.name
+	}
+	return string(name)
+}
+
 func (t *topic) get(partition int32) *Replica {
 	if t == nil || partition < 0 || int(partition) >= len(t.partitions) {
 		return nil

@@ -6,49 +6,67 @@ import (
 	"github.com/highwater/highwater/internal/kafka"
 )
 
-// Acks gathers what one acks=all Produce request waits for: one Ack for each partition. Wake is called once, when the last
-// of them is settled, under a replica's lock; it must only signal.
+// Acks gathers what one acks=all Produce request waits for: one Ack for each partition. The zero value must be Reset. Once
+// Sealed as settled, or Reset after wake was called, it may be used again; until then replicas refer to it.
 type Acks struct {
 	wake      func()
 	remaining atomic.Int32
 	acks      []Ack
 }
 
-// Ack is one partition's part of an Acks. Err is final once the Acks are settled.
+// Ack is one partition's part of an Acks.
 type Ack struct {
-	// end is one past the last record of the append: the high watermark must reach it.
-	end kafka.Offset
-	// Err is why the append may not be acknowledged, or nil.
-	Err     error
-	settled bool
+	end     kafka.Offset // one past the last record of the append: the high watermark must reach it
+	err     error        // written before settled
+	settled atomic.Bool
 	of      *Acks
 }
 
-// NewAcks makes room for n partitions. It holds one count of its own until Seal, so that it cannot fire half built.
-func NewAcks(n int, wake func()) *Acks {
-	a := &Acks{wake: wake, acks: make([]Ack, 0, n)}
+// Reset makes room for n partitions. wake is called once, when the last of them is settled after Seal, under a replica's
+// lock: it must only signal. Acks holds one count of its own until Seal, so that it cannot fire half built.
+func (a *Acks) Reset(n int, wake func()) {
+	a.wake = wake
+	if cap(a.acks) < n {
+		a.acks = make([]Ack, 0, n)
+	}
+	clear(a.acks[:cap(a.acks)])
+	a.acks = a.acks[:0]
 	a.remaining.Store(1)
-	return a
 }
 
-// Add is the Ack of the next partition, to be given to Replica.Append. No more than n may be added.
+// Add is the Ack of the next partition, to be given to Replica.Append. No more than Reset's n may be added.
 func (a *Acks) Add() *Ack {
-	a.acks = append(a.acks, Ack{of: a})
-	return &a.acks[len(a.acks)-1]
+	a.acks = a.acks[:len(a.acks)+1]
+	k := &a.acks[len(a.acks)-1]
+	k.of = a
+	a.remaining.Add(1)
+	return k
 }
+
+// Drop takes back an Ack whose append failed.
+func (a *Acks) Drop(k *Ack) { k.settle(nil) }
+
+// Outstanding counts the partitions that are not settled, before Seal.
+func (a *Acks) Outstanding() int { return int(a.remaining.Load()) - 1 }
 
 // Seal ends the building. It tells whether everything is settled already; then wake will not be called.
 func (a *Acks) Seal() (settled bool) { return a.remaining.Add(-1) == 0 }
 
-// Settled tells whether a's answer is final; after a time-out some are not.
-func (a *Ack) Settled() bool { return a.settled }
+// Result is whether the partition is settled, and with what: after a time-out some are not.
+func (a *Ack) Result() (settled bool, err error) {
+	if !a.settled.Load() {
+		return false, nil
+	}
+	return true, a.err
+}
 
-// settle is called under the replica's lock.
+// settle is called under the replica's lock, or by the one who made a.
 func (a *Ack) settle(err error) {
-	if a.settled {
+	if a.settled.Load() {
 		return
 	}
-	a.settled, a.Err = true, err
+	a.err = err
+	a.settled.Store(true)
 	if a.of.remaining.Add(-1) == 0 {
 		a.of.wake()
 	}

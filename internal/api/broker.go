@@ -1,0 +1,33 @@
+package api
+
+import (
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/highwater/highwater/internal/rpc"
+)
+
+// Routes are all that a broker's listeners serve. versions is the handler of ApiVersions.
+func (b *Broker) Routes(versions rpc.Handler) []Route {
+	routes := []Route{
+		{kmsg.Produce.Int16(), b.Produce},
+		{kmsg.Fetch.Int16(), b.Fetch},
+		{kmsg.ListOffsets.Int16(), b.ListOffsets},
+		{kmsg.Metadata.Int16(), b.Metadata},
+		{kmsg.ApiVersions.Int16(), versions},
+		{kmsg.InitProducerID.Int16(), b.InitProducerID},
+		{kmsg.OffsetForLeaderEpoch.Int16(), b.OffsetForLeaderEpoch},
+		{kmsg.DescribeConfigs.Int16(), b.DescribeConfigs},
+		{kmsg.DescribeCluster.Int16(), b.DescribeCluster},
+		{kmsg.DescribeTopicPartitions.Int16(), b.DescribeTopicPartitions},
+	}
+	for _, k := range Forwarded {
+		routes = append(routes, Route{k.Int16(), b.Forward})
+	}
+	return routes
+}
+
+// Forwarded are the APIs that a broker hands to the active controller.
+var Forwarded = []kmsg.Key{
+	kmsg.CreateTopics, kmsg.DeleteTopics, kmsg.CreatePartitions, kmsg.AlterConfigs, kmsg.IncrementalAlterConfigs,
+	kmsg.DescribeQuorum, kmsg.ElectLeaders, kmsg.UpdateFeatures, kmsg.UnregisterBroker, kmsg.UnregisterController,
+}
