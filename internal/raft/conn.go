@@ -72,7 +72,11 @@ func (r *Raft) backOff(now time.Time, n Node) {
 
 // resetConns forgets what is under way: with another role or epoch the answers are of no use. Answers that still come
 // are dropped.
-func (r *Raft) resetConns() { r.conns = r.conns[:0] }
+func (r *Raft) resetConns() {
+	if r.cfg.Mutant != StaleElectionResponse {
+		r.conns = r.conns[:0]
+	}
+}
 
 // nodeID of the real node behind a bootstrap server is unknown; -2 and below stand for it.
 func isBootstrap(id kafka.BrokerID) bool { return id < kafka.NoBroker }

@@ -219,7 +219,7 @@ func (r *Raft) drain(now time.Time) {
 	}
 	l.pending, l.pendingBytes = nil, 0
 	invariant.Check(l.next == r.log.end, "K10: offsets handed out to %d, log ends at %d", l.next, r.log.end)
-	r.ready.Persist.Flush = true
+	r.ready.Persist.Flush = r.cfg.Mutant != CountUnflushed
 	if r.cfg.Mutant == CountUnflushed {
 		r.log.flushed = r.log.end
 		r.updateHighWatermark(now)
