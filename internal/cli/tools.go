@@ -15,6 +15,7 @@ func tools() []Tool {
 		{Name: "consumer-perf-test", Summary: "measure a consumer", Run: runConsumerPerf},
 		{Name: "get-offsets", Summary: "print offsets of partitions", Run: runGetOffsets},
 		{Name: "broker-api-versions", Summary: "print the APIs and versions of each broker", Run: runBrokerAPIVersions},
+		{Name: "storage", Summary: "format and show log directories, print random ids", Run: runStorage},
 		{Name: "server-stop", Summary: "stop the nodes that run on this machine", Run: runServerStop},
 	}
 }
