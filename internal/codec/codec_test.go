@@ -146,12 +146,33 @@ func TestLenient(t *testing.T) {
 	garbage := []byte("zzzz")
 	f(Gzip, garbage, string(a))
 	f(LZ4, garbage, string(a))
+	f(Gzip, unhex(t, "1f8b0800000000000000ffffffff"), string(a)) // too short for a member, so nobody looks
+	f(Gzip, append(unhex(t, "1f8b0800000000000000"), bytes.Repeat([]byte{255}, 40)...), "")
+	f(Gzip, bytes.Repeat([]byte{7}, 400), string(a))
 	f(Snappy, garbage, "")
+	f(Snappy, garbage[:3], string(a))
+	f(Snappy, []byte(xerialMagic+"12345678"), string(a))
+	f(Snappy, []byte(xerialMagic), "")
+	f(Snappy, []byte{0, 0, 0, 0}, "") // a chunk that is no block
+	f(Snappy, []byte{0, 0, 0, 1, 0}, string(a))
+	f(Zstd, unhex(t, "502a4d1803000000010203"), string(a)) // a skippable frame
+	f(Zstd, garbage[:2], "")
 	f(Zstd, garbage, "")
 
 	raw := s2.EncodeSnappy(nil, a)
 	if got, err := Decompress(nil, Snappy, raw, 1000); err != nil || !bytes.Equal(got, a) {
 		t.Errorf("raw snappy block: %q, %v", got, err)
+	}
+}
+
+// TestLZ4ContentChecksum: it is skipped, but must be there.
+func TestLZ4ContentChecksum(t *testing.T) {
+	frame := unhex(t, withHeaderChecksum(t, "04224d186440")+"01000080"+"78"+"00000000"+"01020304")
+	if got, err := Decompress(nil, LZ4, frame, 10); err != nil || string(got) != "x" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if _, err := Decompress(nil, LZ4, frame[:len(frame)-1], 10); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("cut: %v", err)
 	}
 }
 
@@ -347,6 +368,7 @@ func TestLZ4Header(t *testing.T) {
 	f("with content size", withHeaderChecksum(t, "04224d1868400900000000000000")+data, block[2:], false)
 	f("with block checksum", withHeaderChecksum(t, "04224d187040")+"09000080"+block[2:]+checksum(t, block[2:])+"00000000", block[2:], false)
 	f("with wrong block checksum", withHeaderChecksum(t, "04224d187040")+"09000080"+block[2:]+"01020304"+"00000000", "", false)
+	f("with content checksum, which nobody checks", withHeaderChecksum(t, "04224d186440")+data+"01020304", block[2:], false)
 	f("dependent blocks", withHeaderChecksum(t, "04224d184040")+data, "", false)
 	f("version 2", withHeaderChecksum(t, "04224d18a040")+data, "", false)
 	f("reserved flag", withHeaderChecksum(t, "04224d186240")+data, "", false)

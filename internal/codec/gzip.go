@@ -23,6 +23,9 @@ func (g *gzipReader) release() {
 // gzipPiece is how much is unpacked at once if dst has no more room: the size of deflate's window.
 const gzipPiece = 32 << 10
 
+// gzipMinMember is what header and trailer take; with no more than that left Java looks for no further member.
+const gzipMinMember = 18
+
 func (r *Reader) moreGzip(dst []byte) ([]byte, error) {
 	if r.gzip == nil {
 		r.gzip = gzipReaders.Get().(*gzipReader)
@@ -49,8 +52,8 @@ func (r *Reader) moreGzip(dst []byte) ([]byte, error) {
 		case err != io.EOF:
 			return dst, corrupt(Gzip, "%v", err)
 		}
-		// A member ended. Java goes on with another one and takes what is none for garbage, which it ignores.
-		if g.src.Len() == 0 || g.z.Reset(&g.src) != nil {
+		// A member ended. Java goes on with another one if there is room for it, and ignores what doesn't begin like one.
+		if g.src.Len() <= gzipMinMember || g.z.Reset(&g.src) != nil {
 			return dst, io.EOF
 		}
 		g.z.Multistream(false)

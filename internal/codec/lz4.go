@@ -27,8 +27,9 @@ const (
 )
 
 type lz4Frame struct {
-	blockMax      int
-	blockChecksum bool
+	blockMax        int
+	blockChecksum   bool
+	contentChecksum bool
 }
 
 // lz4Header is the frame header that every frame of ours and of Java's client has; the last byte is its checksum.
@@ -91,6 +92,9 @@ func (r *Reader) moreLZ4(dst []byte) ([]byte, error) {
 	r.rest = r.rest[4:]
 	size, raw := int(head&^lz4RawBlock), head&lz4RawBlock != 0
 	if size == 0 {
+		if r.lz4.contentChecksum && len(r.rest) < 4 {
+			return dst, corrupt(LZ4, "content checksum cut short")
+		}
 		return dst, io.EOF
 	}
 	checksum := 0
@@ -153,7 +157,11 @@ func (r *Reader) lz4ReadHeader() error {
 		return corrupt(LZ4, "frame descriptor checksum mismatch")
 	}
 	r.rest = r.rest[end+1:]
-	r.lz4 = lz4Frame{blockMax: 1 << (2*(blocks>>4) + 8), blockChecksum: flags&lz4FlagBlockChecksum != 0}
+	r.lz4 = lz4Frame{
+		blockMax:        1 << (2*(blocks>>4) + 8),
+		blockChecksum:   flags&lz4FlagBlockChecksum != 0,
+		contentChecksum: flags&lz4FlagContentChecksum != 0,
+	}
 	return nil
 }
 

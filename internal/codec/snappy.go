@@ -46,16 +46,11 @@ func (r *Reader) moreSnappy(dst []byte) ([]byte, error) {
 			}
 			return dst, err
 		}
-		if compatible := int32(binary.BigEndian.Uint32(r.rest[12:])); compatible > 1 {
-			return dst, corrupt(Snappy, "compatible only from version %d on", compatible)
-		}
+		// Java reads any version.
 		r.rest = r.rest[xerialHeaderSize:]
 	}
-	if len(r.rest) == 0 {
-		return dst, io.EOF
-	}
 	if len(r.rest) < 4 {
-		return dst, corrupt(Snappy, "chunk length cut short")
+		return dst, io.EOF // up to three bytes more are no error for Java's reader
 	}
 	size := binary.BigEndian.Uint32(r.rest)
 	if size == binary.BigEndian.Uint32([]byte(xerialMagic)) {
