@@ -149,6 +149,9 @@ func newConn(l *listener, tcp *net.TCPConn, local, remote netip.AddrPort) *conn 
 func (c *conn) serve() {
 	defer c.s.remove(c)
 	err := c.run()
+	if dead := c.dead.Load(); dead != nil {
+		err = *dead // what the read or write said then is only the consequence
+	}
 	c.end(err)
 }
 
@@ -469,14 +472,19 @@ func (c *conn) widen(need int) bool {
 	if take <= window {
 		take = 0
 	}
-	if take > c.budgeted && !c.s.budget.try(c, take-c.budgeted) {
-		return false
+	if take > c.budgeted {
+		// What it has goes back first: connections that hold a part each and wait for more would wait for one another.
+		c.s.budget.release(c.budgeted)
+		c.budgeted = 0
+		if !c.s.budget.try(c, take) {
+			return false
+		}
+		c.budgeted = take
 	}
 	wider := getBuffer(need)
 	have := copy(wider.b, c.win.b[c.r:c.w])
 	c.win.put()
 	c.win, c.r, c.w = wider, 0, have
-	c.budgeted = max(take, c.budgeted)
 	return true
 }
 

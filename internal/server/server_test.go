@@ -222,7 +222,9 @@ func TestRefused(t *testing.T) {
 		if !strings.Contains(w.log.String(), why) {
 			t.Errorf("no line with %q in the log:\n%s", why, w.log)
 		}
+		w.loud.mu.Lock()
 		w.loud.second = 0
+		w.loud.mu.Unlock()
 	}
 	f("invalid receive (size = -1)", []byte{0xff, 0xff, 0xff, 0xff})
 	f("invalid receive (size = 1001 larger than 1000)", []byte{0, 0, 3, 0xe9})
