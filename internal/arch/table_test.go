@@ -76,6 +76,7 @@ var packages = []row{
 	{"internal/fixture", tool, ""},
 	{"internal/arch", tool, ""},
 	{"internal/schema/gen", tool, ""},
+	{"internal/metadata/gen", tool, ""},
 	// Black-box tests know the node only from outside.
 	{"test/peer", tool, ""},
 	{"test/golden", tool, "test/peer internal/fixture"},
