@@ -48,6 +48,9 @@ type Options struct {
 	MetadataLogMaxRecordBytesBetweenSnapshots int64
 	MetadataLogMaxSnapshotInterval            time.Duration // 0: never by time
 
+	// CleanInterval is how often old snapshots and the log below them are looked at; Kafka's, one minute, if zero.
+	CleanInterval time.Duration
+
 	Rand *rand.Rand
 	Peer Peer
 	Log  *slog.Logger
@@ -67,6 +70,7 @@ func (o *Options) Defaults() {
 	set(&o.QuorumFetchTimeout, 2*time.Second)
 	set(&o.QuorumRequestTimeout, 2*time.Second)
 	set(&o.QuorumRetryBackoff, 20*time.Millisecond)
+	set(&o.CleanInterval, time.Minute)
 	if o.QuorumFetchMaxBytes == 0 {
 		o.QuorumFetchMaxBytes = 1 << 20
 	}

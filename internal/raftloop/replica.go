@@ -21,8 +21,6 @@ import (
 const (
 	// deliverBytes bounds what one Deliver reads, so that the protocol is not kept waiting. Guess.
 	deliverBytes = 1 << 20
-	// cleanInterval is how often old snapshots and the log below them are looked at; Kafka's.
-	cleanInterval = time.Minute
 )
 
 // Replica is the metadata log of one node without goroutine or clock. All methods but Propose, Status, LatestSnapshot
@@ -76,7 +74,7 @@ type snapshotFile struct {
 func OpenReplica(opt Options, now time.Time, send func(raft.Send)) (*Replica, error) {
 	opt.Defaults()
 	r := &Replica{opt: opt, dir: opt.MetadataLogDir + "/" + kafka.ClusterMetadataTopic + "-0", slog: opt.Log, send: send,
-		answers: make(map[uint64]func(kmsg.Response)), stopped: make(chan struct{}), cleanAt: now.Add(cleanInterval)}
+		answers: make(map[uint64]func(kmsg.Response)), stopped: make(chan struct{}), cleanAt: now.Add(opt.CleanInterval)}
 	if r.slog == nil {
 		r.slog = slog.New(slog.DiscardHandler)
 	}
@@ -283,7 +281,7 @@ func (r *Replica) settle(now time.Time) error {
 		}
 	}
 	if !now.Before(r.cleanAt) {
-		r.cleanAt = now.Add(cleanInterval)
+		r.cleanAt = now.Add(r.opt.CleanInterval)
 		return r.clean(now)
 	}
 	return nil

@@ -406,3 +406,16 @@ func ReadBootstrap(fsys vfs.FS, metadataLogDir string) (records [][]byte, source
 	}
 	return nil, "", false, nil
 }
+
+// FormatBootstrap writes the checkpoint that a dynamic quorum begins with, as formatting a controller's directory does:
+// no records but those given, and in its header kraft.version and the first voters.
+func FormatBootstrap(fsys vfs.FS, dir string, now time.Time, voters raft.VoterSet, kraftVersion int16, records ...[]byte) error {
+	w, err := createSnapshot(fsys, dir, kafka.OffsetAndEpoch{}, now, voters, kraftVersion)
+	if err != nil {
+		return err
+	}
+	if err := w.Append(records...); err != nil {
+		return errors.Join(err, w.Abort())
+	}
+	return w.Freeze()
+}

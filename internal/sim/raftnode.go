@@ -16,6 +16,7 @@ import (
 	"github.com/highwater/highwater/internal/raft"
 	"github.com/highwater/highwater/internal/raftloop"
 	"github.com/highwater/highwater/internal/record"
+	"github.com/highwater/highwater/internal/storage"
 	"github.com/highwater/highwater/internal/vfs"
 )
 
@@ -32,8 +33,9 @@ type raftNode struct {
 	life    int // counts starts: what belongs to an earlier one is dropped
 	replica *raftloop.Replica
 	log     *watchedLog
-	paused  time.Time // until then it does nothing
-	inbox   []func()  // what came while it was paused
+	logDir  *storage.Dir // nil without package storage
+	paused  time.Time    // until then it does nothing
+	inbox   []func()     // what came while it was paused
 	tickAt  time.Time
 
 	// durable is what its log is sure to have after a loss of power.
@@ -76,7 +78,7 @@ func sumOf(b []byte) uint64 {
 
 // watchedLog tells the node what is in the log, and what of it is durable.
 type watchedLog struct {
-	*raftloop.FileLog
+	raftloop.Log
 	n       *raftNode
 	entries []entry
 }
@@ -100,13 +102,13 @@ func (l *watchedLog) note(batches []byte) {
 
 func (l *watchedLog) Append(now time.Time, batches []byte) error {
 	l.note(batches)
-	return l.FileLog.Append(now, batches)
+	return l.Log.Append(now, batches)
 }
 
 func (l *watchedLog) Truncate(now time.Time, end kafka.Offset) error {
 	l.n.c.truncated(l.n, end)
 	l.cut(end)
-	return l.FileLog.Truncate(now, end)
+	return l.Log.Truncate(now, end)
 }
 
 func (l *watchedLog) cut(end kafka.Offset) {
@@ -120,17 +122,17 @@ func (l *watchedLog) cut(end kafka.Offset) {
 
 func (l *watchedLog) Reset(now time.Time, offset kafka.Offset) error {
 	l.entries, l.n.durable = nil, nil
-	return l.FileLog.Reset(now, offset)
+	return l.Log.Reset(now, offset)
 }
 
 func (l *watchedLog) DeletePrefix(now time.Time, offset kafka.Offset) error {
 	l.entries = slices.DeleteFunc(slices.Clone(l.entries), func(e entry) bool { return e.last < offset })
 	l.n.durable = slices.DeleteFunc(slices.Clone(l.n.durable), func(e entry) bool { return e.last < offset })
-	return l.FileLog.DeletePrefix(now, offset)
+	return l.Log.DeletePrefix(now, offset)
 }
 
 func (l *watchedLog) Flush() error {
-	err := l.FileLog.Flush()
+	err := l.Log.Flush()
 	if err == nil {
 		l.n.durable = l.entries[:len(l.entries):len(l.entries)]
 	}
@@ -161,12 +163,12 @@ func (n *raftNode) start() {
 	n.tickAt = time.Time{}
 	opt := raftloop.Options{
 		NodeID: n.id, DirectoryID: n.dir, ClusterID: "simulated-cluster-0000", FS: n.disk, MetadataLogDir: "data",
-		OpenLog: func(dir string, _ kafka.Offset) (raftloop.Log, error) {
-			l, err := raftloop.OpenFileLog(n.disk, dir)
+		OpenLog: func(dir string, recoveryPoint kafka.Offset) (raftloop.Log, error) {
+			l, err := n.openLog(dir, recoveryPoint)
 			if err != nil {
 				return nil, err
 			}
-			n.log = &watchedLog{FileLog: l, n: n}
+			n.log = &watchedLog{Log: l, n: n}
 			for o := l.StartOffset(); o < l.EndOffset(); {
 				buf, err := l.Read(o, 1<<20)
 				if err != nil {
@@ -210,6 +212,20 @@ func (n *raftNode) start() {
 		return nil
 	})
 	n.after()
+}
+
+// openLog opens the log: that of package storage, or the small one.
+func (n *raftNode) openLog(dir string, recoveryPoint kafka.Offset) (raftloop.Log, error) {
+	if !n.c.cfg.Storage {
+		return raftloop.OpenFileLog(n.disk, dir)
+	}
+	d, err := storage.OpenDir("data", storage.Options{FS: n.disk, Files: storage.NewFiles(n.disk, 100)})
+	if err != nil {
+		return nil, err
+	}
+	n.logDir = d
+	l, _, err := raftloop.OpenStorageLog(d, &raftloop.Options{FS: n.disk, MetadataLogSegmentBytes: n.c.cfg.SegmentBytes}, recoveryPoint, n.c.w.Now)
+	return l, err
 }
 
 // guard runs a piece of the node. A broken invariant or an error of the disk is a failure of the run.
@@ -319,6 +335,9 @@ func (n *raftNode) stop() {
 		}
 		w.Log("n%d stops", n.id)
 		n.guard(n.replica.Close)
+		if n.logDir != nil {
+			n.guard(func() error { return n.logDir.Close(-1) })
+		}
 		n.up = false
 		n.replica = nil
 		n.role = raft.Status{}

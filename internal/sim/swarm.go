@@ -33,6 +33,10 @@ type RaftConfig struct {
 	FetchBytes    int32
 	ChunkBytes    int32
 
+	// Storage: the log is package storage's, with segments of SegmentBytes; else raftloop.FileLog.
+	Storage      bool
+	SegmentBytes int64
+
 	ReconfigureEvery time.Duration
 
 	Chaos time.Duration // how long faults rage
@@ -98,10 +102,12 @@ func DrawRaft(w *World) RaftConfig {
 	if c.Dynamic && r.IntN(2) == 0 {
 		c.ReconfigureEvery = time.Second + time.Duration(r.Int64N(int64(6*time.Second)))
 	}
+	c.Storage = r.IntN(2) == 0
+	c.SegmentBytes = int64(1000 + r.IntN(100_000))
 	return c
 }
 
 func (c RaftConfig) String() string {
-	return fmt.Sprintf("%d voters, %d observers, dynamic %v, old %v, linger %v, crash %v (power cut %v), stop %v, pause %v, partition %v (one way %v), net %+v, propose %v, snapshots %d, retention %d, reconfigure %v",
-		c.Voters, c.Observers, c.Dynamic, c.OldNodes, c.Linger, c.CrashEvery, c.PowerCut, c.StopEvery, c.PauseEvery, c.PartitionEvery, c.OneWay, c.Net, c.ProposeEvery, c.SnapshotBytes, c.Retention, c.ReconfigureEvery)
+	return fmt.Sprintf("%d voters, %d observers, dynamic %v, old %v, linger %v, crash %v (power cut %v), stop %v, pause %v, partition %v (one way %v), net %+v, propose %v, snapshots %d, retention %d, storage %v (segments %d), reconfigure %v",
+		c.Voters, c.Observers, c.Dynamic, c.OldNodes, c.Linger, c.CrashEvery, c.PowerCut, c.StopEvery, c.PauseEvery, c.PartitionEvery, c.OneWay, c.Net, c.ProposeEvery, c.SnapshotBytes, c.Retention, c.Storage, c.SegmentBytes, c.ReconfigureEvery)
 }
