@@ -20,6 +20,7 @@ type Result struct {
 	Exit   int    `json:"exit"`
 	Stdout string `json:"stdout"`
 	Stderr string `json:"stderr"`
+	Log    string `json:"-"` // what it logged, which a tool that runs alone prints to standard error
 }
 
 // Tools is a warm JVM with the real Kafka's classes. Its calls run one after the other.
@@ -141,6 +142,7 @@ func (t *Tools) Run(tool, stdin string, args ...string) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
+	logged := len(t.Log())
 	if _, err := t.in.Write(append(q, '\n')); err != nil {
 		return Result{}, fmt.Errorf("ask the JVM for %s: %w", tool, err)
 	}
@@ -153,6 +155,7 @@ func (t *Tools) Run(tool, stdin string, args ...string) (Result, error) {
 	if err := json.Unmarshal(line, &r); err != nil {
 		return Result{}, fmt.Errorf("%s: answer of the JVM: %w", tool, err)
 	}
+	r.Log = t.Log()[logged:]
 	return r, nil
 }
 
@@ -179,4 +182,9 @@ func (t *Tools) Must(tb testing.TB, tool, stdin string, args ...string) Result {
 		tb.Fatal(err)
 	}
 	return r
+}
+
+// Python is an interpreter that has the Python clients, installed on first use.
+func Python() (string, error) {
+	return output(exec.Command(filepath.Join(here(), "python")))
 }

@@ -26,12 +26,15 @@ public class ToolHost {
         final CountDownLatch done = new CountDownLatch(1);
         final AtomicInteger code = new AtomicInteger(-1);
         final List<Runnable> hooks = new CopyOnWriteArrayList<>();
+        volatile String stdout = "", stderr = ""; // as they were when it left: some tools catch Left and print it
 
         void leave(int c) {
             if (!code.compareAndSet(-1, c)) return;
             for (Runnable h : hooks) try { h.run(); } catch (Throwable t) { }
             System.out.flush();
             System.err.flush();
+            stdout = out.toString(StandardCharsets.UTF_8);
+            stderr = err.toString(StandardCharsets.UTF_8);
             done.countDown();
         }
     }
@@ -55,6 +58,7 @@ public class ToolHost {
     }
 
     public static void main(String[] a) throws Exception {
+        org.slf4j.LoggerFactory.getLogger(ToolHost.class).debug("log4j takes the standard error of now, not that of the first tool");
         watchExit();
         ObjectMapper json = new ObjectMapper();
         PrintStream answers = System.out;
@@ -95,8 +99,8 @@ public class ToolHost {
             current = null;
             Map<String, Object> o = new LinkedHashMap<>();
             o.put("exit", run.code.get());
-            o.put("stdout", run.out.toString(StandardCharsets.UTF_8));
-            o.put("stderr", run.err.toString(StandardCharsets.UTF_8));
+            o.put("stdout", run.stdout);
+            o.put("stderr", run.stderr);
             answers.println(json.writeValueAsString(o));
             answers.flush();
         }
