@@ -39,6 +39,9 @@ type Dir struct {
 	closed  bool
 
 	checkpointing sync.Mutex // one writer of checkpoint files at a time; taken before mu
+
+	naming sync.Mutex // guards dirty; taken last
+	dirty  bool       // a partition's directory was made since the names were synced
 }
 
 // OpenDir locks a log directory and reads its small files. It fails with vfs.ErrLocked if another process has it, and
@@ -241,6 +244,9 @@ func (d *Dir) makeDir(l *Log, id kafka.TopicID) error {
 	if err := d.o.FS.MkdirAll(l.path); err != nil {
 		return d.fail(fmt.Errorf("create log %s: %w", l.path, err))
 	}
+	d.naming.Lock()
+	d.dirty = true
+	d.naming.Unlock()
 	l.newDir.Store(true)
 	if id.IsZero() {
 		return nil
@@ -254,6 +260,20 @@ func (d *Dir) makeDir(l *Log, id kafka.TopicID) error {
 		return d.fail(fmt.Errorf("create log %s: %w", l.path, err))
 	}
 	l.topicID = id
+	return nil
+}
+
+// syncNames makes the names of new partitions' directories durable; the first log that is flushed does it for all.
+func (d *Dir) syncNames() error {
+	d.naming.Lock()
+	defer d.naming.Unlock()
+	if !d.dirty {
+		return nil
+	}
+	if err := d.o.FS.SyncDir(d.path); err != nil {
+		return err
+	}
+	d.dirty = false
 	return nil
 }
 

@@ -134,7 +134,7 @@ func (l *Log) syncNewDir(path string) error {
 	if err != nil && !isNotExist(err) {
 		return err
 	}
-	return l.fs.SyncDir(l.dir.path)
+	return l.dir.syncNames()
 }
 
 // syncIndexes writes what the indexes have in memory and syncs them.
@@ -229,6 +229,7 @@ func (l *Log) dropSnapshotsLocked(drop func(o kafka.Offset) bool) error {
 		if err := l.fs.Remove(l.path + "/" + segmentName(o, snapshotSuffix)); err != nil && !isNotExist(err) {
 			return fmt.Errorf("remove producer snapshot: %w", err)
 		}
+		l.namesDirty.Store(true)
 	}
 	l.snapshots = kept
 	return nil

@@ -215,9 +215,14 @@ func (l *Log) LatestEpoch() (epoch kafka.LeaderEpoch, ok bool) {
 	return e.Epoch, ok
 }
 
-// AssignEpoch notes that epoch begins at offset, as a new leader does at its end offset before it appends anything.
-func (l *Log) AssignEpoch(epoch kafka.LeaderEpoch, offset kafka.Offset) {
+// AssignEpoch notes that epoch begins at offset, as a new leader does at its end offset before it appends anything. The file
+// follows later: an epoch without records is of no use to anybody after a crash. It fails if the log has failed.
+func (l *Log) AssignEpoch(epoch kafka.LeaderEpoch, offset kafka.Offset) error {
+	if err := l.Err(); err != nil {
+		return err
+	}
 	l.epochs.assign(epoch, offset)
+	return nil
 }
 
 // EndOffsetForEpoch answers OffsetForLeaderEpoch: the largest epoch not above the asked one, and the offset at which it ends

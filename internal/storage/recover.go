@@ -65,7 +65,7 @@ func (l *Log) openLocked(o openOptions) (Recovery, error) {
 	}
 	if len(segments) > 0 && end < o.startOffset {
 		r.note("deleting all segments of %v because its end offset %d is smaller than its start offset %d; files may have been deleted", l.partition, end, o.startOffset)
-		if _, err := l.removeSegmentsLocked(segments, o.now); err != nil {
+		if err := l.removeSegmentsLocked(segments, o.now); err != nil {
 			return r, err
 		}
 		segments = nil
@@ -157,6 +157,7 @@ func (l *Log) removeLeftover(name string, r *Recovery) error {
 	if err := l.fs.Remove(l.path + "/" + name); err != nil && !isNotExist(err) {
 		return fmt.Errorf("remove leftover: %w", err)
 	}
+	l.namesDirty.Store(true)
 	if !strings.HasSuffix(name, deletedSuffix) {
 		r.note("removed %s/%s, left behind by a cleaner that didn't finish", l.path, name)
 	}
@@ -271,6 +272,7 @@ func (l *Log) findSegments(names []string, r *Recovery) ([]*segment, error) {
 			if err := l.fs.Remove(l.path + "/" + name); err != nil && !isNotExist(err) {
 				return nil, fmt.Errorf("remove orphaned index: %w", err)
 			}
+			l.namesDirty.Store(true)
 		}
 	}
 	for i := range segments[:max(len(segments)-1, 0)] {
@@ -423,7 +425,7 @@ func (l *Log) recoverSegments(segments []*segment, o openOptions, r *Recovery) (
 		if gone := segments[i+1:]; len(gone) > 0 {
 			r.DroppedSegments = len(gone)
 			r.note("deleting %d segments of %v after the corruption", len(gone), l.partition)
-			if _, err := l.removeSegmentsLocked(gone, o.now); err != nil {
+			if err := l.removeSegmentsLocked(gone, o.now); err != nil {
 				return nil, 0, err
 			}
 		}
@@ -494,7 +496,7 @@ func (l *Log) recoverSegment(before []*segment, s *segment, o openOptions, r *Re
 	}
 	defer s.log.release()
 	var aborted []abortedEntry
-	next, good := s.base, int64(0)
+	next, good, epoch := s.base, int64(0), kafka.NoLeaderEpoch
 	interval := int(l.config.Load().IndexIntervalBytes)
 	scan := scanBatches(f, 0, size)
 	defer scan.close()
@@ -505,7 +507,7 @@ func (l *Log) recoverSegment(before []*segment, s *segment, o openOptions, r *Re
 		}
 		var facts record.Facts
 		if err == nil {
-			if facts, err = l.checkBatch(s, b, pos, next); err != nil {
+			if facts, err = l.checkBatch(s, b, pos, next, epoch); err != nil {
 				err = corrupt(s.log.path(), pos, "%v", err)
 			}
 		}
@@ -529,7 +531,7 @@ func (l *Log) recoverSegment(before []*segment, s *segment, o openOptions, r *Re
 			}
 			ps.complete(ended)
 		}
-		next, good = facts.LastOffset+1, pos+int64(len(b))
+		next, good, epoch = facts.LastOffset+1, pos+int64(len(b)), max(epoch, facts.LeaderEpoch)
 	}
 	s.setEnd(next, good)
 	if cut = size - good; cut > 0 {
@@ -554,8 +556,9 @@ func (l *Log) recoverSegment(before []*segment, s *segment, o openOptions, r *Re
 	return cut, l.takeSnapshotLocked()
 }
 
-// checkBatch is what recovery demands of a batch: its checksum, and that it continues the segment.
-func (l *Log) checkBatch(s *segment, b record.Batch, pos int64, next kafka.Offset) (record.Facts, error) {
+// checkBatch is what recovery demands of a batch: its checksum, and that it continues the segment in offset and leader epoch.
+// A lower epoch can only be what a truncation took away and a power cut brought back.
+func (l *Log) checkBatch(s *segment, b record.Batch, pos int64, next kafka.Offset, epoch kafka.LeaderEpoch) (record.Facts, error) {
 	if err := b.Check(); err != nil {
 		return record.Facts{}, err
 	}
@@ -565,6 +568,9 @@ func (l *Log) checkBatch(s *segment, b record.Batch, pos int64, next kafka.Offse
 	}
 	if f.LastOffset < f.FirstOffset || f.LastOffset < next || !s.fits(f.LastOffset) {
 		return f, fmt.Errorf("offsets %d to %d don't follow %d in a segment that begins at %d", f.FirstOffset, f.LastOffset, next-1, s.base)
+	}
+	if f.LeaderEpoch >= 0 && f.LeaderEpoch < epoch {
+		return f, fmt.Errorf("leader epoch %d after %d", f.LeaderEpoch, epoch)
 	}
 	return f, nil
 }

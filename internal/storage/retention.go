@@ -20,30 +20,46 @@ type DeletedSegment struct {
 // DeleteOldSegments applies retention by time, size and log start. The files get the suffix .deleted; RemoveDeleted removes
 // them after file.delete.delay.ms. Only what lies wholly below the high watermark goes. If the active segment must go, too,
 // an empty one takes its place.
+//
+// Appends wait only while the list of segments changes. The files are renamed after that, the oldest segment first, and
+// each is durably gone before the next: else a power cut could leave a hole in the log.
 func (l *Log) DeleteOldSegments(now time.Time) ([]DeletedSegment, error) {
+	l.flushing.Lock()
+	defer l.flushing.Unlock()
+	old, deleted, err := l.detachOldSegments(now)
+	if len(old) == 0 {
+		return nil, err
+	}
+	removals, rerr := l.renameSegments(old, now, false)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.forgetSegmentsLocked(old, removals)
+	if rerr != nil {
+		return deleted, l.fail(rerr)
+	}
+	return deleted, err
+}
+
+// detachOldSegments takes what retention says out of the list of segments.
+func (l *Log) detachOldSegments(now time.Time) (old []*segment, deleted []DeletedSegment, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.writableLocked(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var deleted []DeletedSegment
 	c := l.config.Load()
 	start := l.start.Load()
+	var over int64 // bytes beyond retention.bytes
 	rules := []struct {
 		reason string
 		on     bool
 		due    func(s *segment, next kafka.Offset) (bool, error)
 	}{
-		{"log start offset", true, func(s *segment, next kafka.Offset) (bool, error) { return next <= start, nil }},
-		{"retention.bytes", c.Delete && c.RetentionBytes >= 0, func() func(s *segment, _ kafka.Offset) (bool, error) {
-			over := l.Size() - c.RetentionBytes
-			return func(s *segment, _ kafka.Offset) (bool, error) {
-				if over -= s.size(); over < 0 {
-					return false, nil
-				}
-				return true, nil
-			}
-		}()},
+		{"log start offset", true, func(_ *segment, next kafka.Offset) (bool, error) { return next <= start, nil }},
+		{"retention.bytes", c.Delete && c.RetentionBytes >= 0, func(s *segment, _ kafka.Offset) (bool, error) {
+			over -= s.size()
+			return over >= 0, nil
+		}},
 		{"retention.ms", c.Delete && c.RetentionTime >= 0, func(s *segment, _ kafka.Offset) (bool, error) {
 			t, err := l.largestTimestamp(s)
 			return err == nil && Millis(now.UnixMilli()-t) > c.RetentionTime, err
@@ -53,21 +69,25 @@ func (l *Log) DeleteOldSegments(now time.Time) ([]DeletedSegment, error) {
 		if !r.on {
 			continue
 		}
-		d, err := l.deleteWhileLocked(r.reason, r.due, now)
-		deleted = append(deleted, d...)
+		over = l.Size() - c.RetentionBytes
+		gone, err := l.detachWhileLocked(r.due, now)
+		for _, s := range gone {
+			deleted = append(deleted, DeletedSegment{s.base, s.size(), r.reason})
+		}
+		old = append(old, gone...)
 		if err != nil {
 			var c *CorruptError
-			if errors.As(err, &c) {
-				return deleted, err // nothing was changed by a segment that cannot be read
+			if !errors.As(err, &c) {
+				err = l.fail(err) // what is corrupt stays, and is refused to whoever reads it
 			}
-			return deleted, l.fail(err)
+			return old, deleted, err
 		}
 	}
-	return deleted, nil
+	return old, deleted, nil
 }
 
-// deleteWhileLocked deletes segments from the oldest on while due holds.
-func (l *Log) deleteWhileLocked(reason string, due func(s *segment, next kafka.Offset) (bool, error), now time.Time) ([]DeletedSegment, error) {
+// detachWhileLocked takes segments out of the list from the oldest on while due holds.
+func (l *Log) detachWhileLocked(due func(s *segment, next kafka.Offset) (bool, error), now time.Time) ([]*segment, error) {
 	v := l.view.Load()
 	hw := l.hw.Load()
 	n := 0
@@ -81,10 +101,11 @@ func (l *Log) deleteWhileLocked(reason string, due func(s *segment, next kafka.O
 		if last && s.size() == 0 || hw < next {
 			break
 		}
-		if ok, err := due(s, next); err != nil || !ok {
-			if err != nil {
-				return nil, err
-			}
+		ok, err := due(s, next)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
 			break
 		}
 	}
@@ -100,32 +121,36 @@ func (l *Log) deleteWhileLocked(reason string, due func(s *segment, next kafka.O
 		}
 		v = l.view.Load()
 	}
-	old := v.segments[:n]
 	// Readers go by the log start, so that moves before the segments disappear.
 	l.advanceStartLocked(v.segments[n].base)
 	l.view.Store(&view{v.segments[n:len(v.segments):len(v.segments)]})
-	deleted, err := l.removeSegmentsLocked(old, now)
-	for i := range deleted {
-		deleted[i].Reason = reason
-	}
-	return deleted, err
+	return v.segments[:n:n], nil
 }
 
-// removeSegmentsLocked gives the files of segments that are no longer in the view the suffix .deleted and notes when they are
-// to be removed. Who still reads them goes on undisturbed.
-func (l *Log) removeSegmentsLocked(segments []*segment, now time.Time) ([]DeletedSegment, error) {
-	var out []DeletedSegment
+// renameSegments gives the files of segments that are no longer in the list the suffix .deleted. Who still reads them goes on
+// undisturbed. Each segment is durably gone before the next one goes: from the oldest on for retention, from the newest on
+// for a truncation, so that what a power cut leaves has no hole. The caller holds flushing, which keeps l.path as it is.
+func (l *Log) renameSegments(segments []*segment, now time.Time, newestFirst bool) ([]removal, error) {
 	due := now.Add(l.config.Load().FileDeleteDelay)
-	for _, s := range segments {
-		out = append(out, DeletedSegment{BaseOffset: s.base, Size: s.size()})
-		if err := l.markDeletedLocked(s, due); err != nil {
+	var out []removal
+	for i := range segments {
+		s := segments[i]
+		if newestFirst {
+			s = segments[len(segments)-1-i]
+		}
+		removals, err := l.renameSegment(s, due)
+		out = append(out, removals...)
+		if err == nil {
+			err = l.fs.SyncDir(l.path)
+		}
+		if err != nil {
 			return out, fmt.Errorf("delete segment %d of %v: %w", s.base, l.partition, err)
 		}
 	}
 	return out, nil
 }
 
-func (l *Log) markDeletedLocked(s *segment, due time.Time) error {
+func (l *Log) renameSegment(s *segment, due time.Time) ([]removal, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.gone = true
@@ -133,8 +158,9 @@ func (l *Log) markDeletedLocked(s *segment, due time.Time) error {
 	if s.idx != nil {
 		files[indexSuffix], files[timeIndexSuffix], files[txnIndexSuffix] = s.idx.offsets.file, s.idx.times.file, s.idx.txns
 	}
+	var out []removal
 	stem := l.path + "/" + segmentName(s.base, "")
-	// The log goes last: as long as it has its name the segment is there, and a start finds all of it.
+	// The log goes last: as long as it has its name the segment is there, and a start makes the rest anew.
 	for _, suffix := range [...]string{snapshotSuffix, txnIndexSuffix, timeIndexSuffix, indexSuffix, logSuffix} {
 		name := stem + suffix
 		var err error
@@ -148,14 +174,26 @@ func (l *Log) markDeletedLocked(s *segment, due time.Time) error {
 			continue
 		}
 		if err != nil {
-			return err
+			return out, err
 		}
-		l.removals = append(l.removals, removal{name + deletedSuffix, due, x})
+		out = append(out, removal{name + deletedSuffix, due, x})
 	}
-	if i, found := slices.BinarySearch(l.snapshots, s.base); found {
-		l.snapshots = slices.Delete(slices.Clone(l.snapshots), i, i+1)
-	}
-	return nil
+	return out, nil
+}
+
+// forgetSegmentsLocked takes note of what renameSegments did.
+func (l *Log) forgetSegmentsLocked(segments []*segment, removals []removal) {
+	l.removals = append(l.removals, removals...)
+	l.snapshots = slices.DeleteFunc(slices.Clone(l.snapshots), func(o kafka.Offset) bool {
+		return slices.ContainsFunc(segments, func(s *segment) bool { return s.base == o })
+	})
+}
+
+// removeSegmentsLocked does both, for truncation and recovery.
+func (l *Log) removeSegmentsLocked(segments []*segment, now time.Time) error {
+	removals, err := l.renameSegments(segments, now, true)
+	l.forgetSegmentsLocked(segments, removals)
+	return err
 }
 
 // RemoveDeleted removes the files whose time has come, and says how many.

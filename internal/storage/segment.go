@@ -104,6 +104,7 @@ func (l *Log) openIndexesLocked(s *segment) error {
 		// Both indexes can be derived from the log, so they are made anew.
 		idx = l.newIndexes(s)
 		err = l.rebuildIndexesLocked(s, idx)
+		s.indexUnsynced.Store(true)
 	}
 	if err == nil {
 		s.idx = idx

@@ -47,14 +47,14 @@ func (l *Log) truncateLocked(offset kafka.Offset, now time.Time) (lowered bool, 
 	s := v.segments[keep]
 	// New readers see the shorter log before the files change.
 	l.view.Store(&view{v.segments[: keep+1 : keep+1]})
+	if err := l.removeSegmentsLocked(gone, now); err != nil {
+		return lowered, err
+	}
 	if err := l.cutSegmentLocked(s, offset); err != nil {
 		return lowered, err
 	}
 	if len(gone) > 0 || s.size() == 0 {
 		l.created, l.jitter = now, l.dir.randomJitter(l.config.Load().SegmentJitter)
-	}
-	if _, err := l.removeSegmentsLocked(gone, now); err != nil {
-		return lowered, err
 	}
 	end := s.next()
 	l.epochs.truncateEnd(end)
@@ -62,7 +62,10 @@ func (l *Log) truncateLocked(offset kafka.Offset, now time.Time) (lowered bool, 
 		return lowered, err
 	}
 	l.start.Store(min(l.start.Load(), end))
-	return lowered, l.loadProducersLocked(end, now, false, nil)
+	if err := l.loadProducersLocked(end, now, false, nil); err != nil {
+		return lowered, err
+	}
+	return lowered, l.fs.SyncDir(l.path)
 }
 
 // lowerRecoveryLocked moves the recovery point back. No Flush is under way: the caller holds flushing.
@@ -94,8 +97,14 @@ func (l *Log) cutSegmentLocked(s *segment, offset kafka.Offset) error {
 		}
 	}
 	s.setEnd(next, pos)
-	if err := f.Truncate(pos); err != nil {
-		return err
+	if pos < size {
+		if err := f.Truncate(pos); err != nil {
+			return err
+		}
+		// Without this a power cut could bring the old batches back behind new ones.
+		if err := f.Sync(); err != nil {
+			return err
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -190,7 +199,7 @@ func (l *Log) restartLocked(offset, logStart kafka.Offset, now time.Time) (lower
 		l.recovery.Store(offset) // there is nothing below that could be lost
 	}
 	// The old files go first: a new segment may have the name of an old one.
-	if _, err := l.removeSegmentsLocked(v.segments, now); err != nil {
+	if err := l.removeSegmentsLocked(v.segments, now); err != nil {
 		return lowered, err
 	}
 	s, err := l.newSegmentLocked(offset, now)
@@ -208,7 +217,7 @@ func (l *Log) restartLocked(offset, logStart kafka.Offset, now time.Time) (lower
 	}
 	l.producers = newProducers(offset)
 	l.publishUnstableLocked()
-	return lowered, nil
+	return lowered, l.fs.SyncDir(l.path)
 }
 
 // AdvanceStartOffset moves the log start up, as DeleteRecords and a follower's fetch do; an offset at or below it does
