@@ -80,7 +80,11 @@ func (w *wheel) add(n *wheelNode, at time.Time, owner deadlineOwner) {
 	w.unlink(n)
 	n.owner = owner
 	w.place(n, w.ticks(at))
-	w.arm()
+	t := n.at
+	if n.ring == &w.far {
+		t = (w.tick>>slotBits + (n.slot-w.tick>>slotBits)&slotMask) << slotBits // when its slot begins
+	}
+	w.arm(t)
 }
 
 // remove takes n out if it is in: its owner will not be called for it any more.
@@ -156,9 +160,8 @@ func (r *ring) distance(from int64) int64 {
 	return -1
 }
 
-// arm sets the timer for the next tick unless it fires before that anyway.
-func (w *wheel) arm() {
-	t := w.next()
+// arm sets the timer for tick t unless it fires before that anyway.
+func (w *wheel) arm(t int64) {
 	if t >= w.armed || w.stopped {
 		return
 	}
@@ -180,7 +183,7 @@ func (w *wheel) fire() {
 	now := time.Now()
 	w.advance(now, int64(now.Sub(w.base)/time.Millisecond))
 	w.armed = never
-	w.arm()
+	w.arm(w.next())
 }
 
 // advance fires everything up to tick `to`.
