@@ -2,7 +2,8 @@ package config
 
 import (
 	"fmt"
-	"sort"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 )
@@ -146,21 +147,13 @@ func (b *Broker) Static(key string) (string, bool) {
 }
 
 // StaticMap is a copy of the file's keys and values.
-func (b *Broker) StaticMap() map[string]string { return copyMap(b.static) }
-
-func copyMap(m map[string]string) map[string]string {
-	out := make(map[string]string, len(m))
-	for k, v := range m {
-		out[k] = v
-	}
-	return out
-}
+func (b *Broker) StaticMap() map[string]string { return maps.Clone(b.static) }
 
 // WithPrefix is the effective texts of all keys that begin with prefix, which is cut off: the properties of a plug-in.
 func (b *Broker) WithPrefix(prefix string) map[string]string {
 	out := make(map[string]string)
 	for _, m := range []map[string]string{b.static, b.cluster, b.node} {
-		for k, v := range m {
+		for k, v := range m { // into a map: any order
 			if rest, ok := strings.CutPrefix(k, prefix); ok && rest != "" {
 				out[rest] = v
 			}
@@ -225,7 +218,7 @@ func (b *Broker) LogRollJitterMs() int64 {
 func (b *Broker) MaxConnectionsPerIPOverrides() map[string]int32 {
 	out := make(map[string]int32)
 	_, m, _ := parsePairs("max.connections.per.ip.overrides", b.Text("max.connections.per.ip.overrides"))
-	for k, v := range m {
+	for k, v := range m { // into a map: any order
 		n, _ := (&Key{Name: "max.connections.per.ip.overrides", Type: Int}).Parse(v)
 		out[k] = int32(n.Int)
 	}
@@ -274,13 +267,11 @@ type Unknown struct {
 // Kafka the node starts with them, but it names them.
 func (b *Broker) Unknown() []Unknown {
 	var out []Unknown
-	for k := range b.static {
-		if BrokerTable.Lookup(k) != nil || prefixed(k) {
-			continue
+	for _, k := range slices.Sorted(maps.Keys(b.static)) {
+		if BrokerTable.Lookup(k) == nil && !prefixed(k) {
+			out = append(out, Unknown{k, removedHint(k)})
 		}
-		out = append(out, Unknown{k, removedHint(k)})
 	}
-	sort.Slice(out, func(i, j int) bool { return out[i].Key < out[j].Key })
 	return out
 }
 

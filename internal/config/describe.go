@@ -1,7 +1,8 @@
 package config
 
 import (
-	"sort"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -175,7 +176,7 @@ func (b *Broker) brokerEntry(name string, value *string, perBroker bool) Entry {
 func (b *Broker) Describe() []Entry {
 	values := make(map[string]*string)
 	for _, m := range []map[string]string{b.static, b.cluster, b.node} {
-		for k, v := range m {
+		for k, v := range m { // into a map: any order
 			values[k] = &v
 		}
 	}
@@ -186,11 +187,7 @@ func (b *Broker) Describe() []Entry {
 		v := b.values[k.Name]
 		values[k.Name] = textOf(v)
 	}
-	names := make([]string, 0, len(values))
-	for n := range values {
-		names = append(names, n)
-	}
-	sort.Strings(names)
+	names := slices.Sorted(maps.Keys(values))
 	out := make([]Entry, len(names))
 	for i, n := range names {
 		out[i] = b.brokerEntry(n, values[n], true)
@@ -201,10 +198,9 @@ func (b *Broker) Describe() []Entry {
 // DescribeClusterDefault is the cluster's dynamic defaults, sorted.
 func (b *Broker) DescribeClusterDefault() []Entry {
 	var out []Entry
-	for n, v := range b.cluster {
-		out = append(out, b.brokerEntry(n, &v, false))
+	for _, n := range slices.Sorted(maps.Keys(b.cluster)) {
+		out = append(out, b.brokerEntry(n, new(b.cluster[n]), false))
 	}
-	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })
 	return out
 }
 

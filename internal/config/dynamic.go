@@ -1,7 +1,8 @@
 package config
 
 import (
-	"sort"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -48,12 +49,11 @@ func (b *Broker) ValidateDynamic(props map[string]string, perBroker bool) error 
 
 func sortedKeys(m map[string]string, keep func(string) bool) []string {
 	var out []string
-	for k := range m {
+	for _, k := range slices.Sorted(maps.Keys(m)) {
 		if keep(k) {
 			out = append(out, k)
 		}
 	}
-	sort.Strings(out)
 	return out
 }
 

@@ -2,8 +2,9 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf16"
@@ -17,9 +18,9 @@ type Properties struct {
 
 // NewProperties makes properties out of a map.
 func NewProperties(values map[string]string) *Properties {
-	p := &Properties{values: make(map[string]string, len(values)), lines: make(map[string]int)}
-	for k, v := range values {
-		p.values[k] = v
+	p := &Properties{values: maps.Clone(values), lines: make(map[string]int)}
+	if p.values == nil {
+		p.values = make(map[string]string)
 	}
 	return p
 }
@@ -163,23 +164,10 @@ func (p *Properties) Set(key, value string) {
 func (p *Properties) Line(key string) int { return p.lines[key] }
 
 // Keys is all keys, sorted.
-func (p *Properties) Keys() []string {
-	out := make([]string, 0, len(p.values))
-	for k := range p.values {
-		out = append(out, k)
-	}
-	sort.Strings(out)
-	return out
-}
+func (p *Properties) Keys() []string { return slices.Sorted(maps.Keys(p.values)) }
 
 // Map is a copy of all values.
-func (p *Properties) Map() map[string]string {
-	out := make(map[string]string, len(p.values))
-	for k, v := range p.values {
-		out[k] = v
-	}
-	return out
-}
+func (p *Properties) Map() map[string]string { return maps.Clone(p.values) }
 
 // Override applies the arguments of --override, key=value. As in Kafka one without "=" sets the empty text, and one
 // without a key is passed over.

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"sort"
 	"strconv"
 	"time"
 )
@@ -183,12 +182,7 @@ func (l Layers) ResolveAll() []Entry {
 // ValidateTopic checks the overrides of a topic as Kafka does before it writes them. before is what the topic had. The
 // error is an *Error.
 func ValidateTopic(before, overrides map[string]string, l Layers, remoteStorage bool) error {
-	names := make([]string, 0, len(overrides))
-	for n := range overrides {
-		names = append(names, n)
-	}
-	sort.Strings(names)
-	for _, n := range names {
+	for _, n := range sortedKeys(overrides, func(string) bool { return true }) {
 		if TopicTable.Lookup(n) == nil {
 			return &Error{InvalidConfiguration, n, "Unknown topic config name: " + n}
 		}

@@ -354,8 +354,10 @@ func (l *Loop) write(res controller.Result, now time.Time) (bool, error) {
 		invariant.Check(!res.Atomic || n == len(records), "K10: an atomic result of %d records doesn't fit into a batch", len(records))
 		last, err := l.opt.Log.Propose(l.active.Epoch(), values)
 		if err != nil {
-			l.log.Info("controller cannot write, another leads", "epoch", l.active.Epoch(), "err", err)
+			epoch := l.active.Epoch()
+			l.log.Info("controller cannot write", "epoch", epoch, "err", err)
 			l.drop()
+			l.opt.Log.Resign(epoch) // if it still leads: a leader without a controller helps nobody
 			return false, nil
 		}
 		if err := l.active.Apply(last-kafka.Offset(n)+1, records[:n], now); err != nil {
