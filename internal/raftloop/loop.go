@@ -26,6 +26,7 @@ type Loop struct {
 	// failed gets the first fatal error: the disk, a callback, or a broken invariant. The process must exit.
 	failed chan error
 
+	started  sync.Once // runs the goroutine, or closes done instead
 	stopOnce sync.Once
 	stop     chan struct{}
 }
@@ -61,8 +62,10 @@ func Open(opt Options, now time.Time) (*Loop, error) {
 
 // Start runs the goroutine. Callbacks come on it, from the newest snapshot on.
 func (l *Loop) Start(cb Callbacks) {
-	l.replica.Register(cb)
-	go l.run()
+	l.started.Do(func() {
+		l.replica.Register(cb)
+		go l.run()
+	})
 }
 
 // Failed delivers the error after which this process cannot go on.
@@ -183,7 +186,7 @@ func (l *Loop) Status() raft.Status { return l.replica.Status() }
 func (l *Loop) LatestSnapshot() (id kafka.OffsetAndEpoch, ok bool) { return l.replica.LatestSnapshot() }
 
 // CreateSnapshot begins a snapshot of the state at the end offset id.Offset. It fails with ErrSnapshotExists if there is
-// one at or above. Any goroutine may write and freeze it.
+// one at or above. Any goroutine but the loop's own, that is any but a callback, may write and freeze it.
 func (l *Loop) CreateSnapshot(id kafka.OffsetAndEpoch, lastTimestamp time.Time) (*SnapshotWriter, error) {
 	w, err := l.replica.CreateSnapshot(id, lastTimestamp)
 	if err != nil {
@@ -227,6 +230,7 @@ func (l *Loop) Shutdown(ctx context.Context) {
 // Close ends the goroutine and closes the log. Waiting requests are answered with nil.
 func (l *Loop) Close() error {
 	l.stopOnce.Do(func() { close(l.stop) })
+	l.started.Do(func() { close(l.done) })
 	<-l.done
 	for {
 		select {
