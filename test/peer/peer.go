@@ -68,6 +68,9 @@ const DefaultClusterID = "AAAAAAAAAAAAAAAAAAAAAQ"
 // startTimeout is how long a node may take to answer: a JVM on a busy machine of two cores has been seen at 25 s.
 const startTimeout = 90 * time.Second
 
+// stopTimeout is how long a clean stop may take: Kafka's combined node waits five minutes at most for its own controller.
+const stopTimeout = 6 * time.Minute
+
 // New makes a node for a test, which kills it at its end. It does not start it.
 func New(t testing.TB, o Options) Node {
 	t.Helper()
@@ -297,10 +300,10 @@ func (p *process) Stop() error {
 	p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-p.exited:
-	case <-time.After(time.Minute):
+	case <-time.After(stopTimeout):
 		p.cmd.Process.Kill()
 		<-p.exited
-		return fmt.Errorf("%s node %d did not stop within a minute of TERM:\n%s", p.software, p.id, tail(p.Output(), 4000))
+		return fmt.Errorf("%s node %d did not stop within %v of TERM:\n%s", p.software, p.id, stopTimeout, tail(p.Output(), 4000))
 	}
 	var e *exec.ExitError
 	// A JVM that ends by TERM says 128+15; Kafka's scripts hand that on.
