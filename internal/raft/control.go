@@ -2,13 +2,10 @@ package raft
 
 import (
 	"fmt"
-	"strconv"
 
 	"github.com/highwater/highwater/internal/kafka"
 	"github.com/highwater/highwater/internal/schema"
 )
-
-func itoa(n int64) string { return strconv.FormatInt(n, 10) }
 
 // ControlRecord is one of the control records of the metadata log that the protocol itself writes and reads:
 // LeaderChange, KRaftVersion, Voters.

@@ -93,7 +93,7 @@ func (r *Raft) mayChangeVoters(verb string) *kerr.Error {
 		return kerr.UnsupportedVersion.With("Cluster doesn't support %s voter because the kraft.version feature is %d", verb, r.KRaftVersion())
 	}
 	if at := r.log.votersOffset(); at >= r.highWatermark {
-		return kerr.RequestTimedOut.With("Request timed out waiting for voters to commit the latest voter change at %d with HWM %d", at, r.highWatermark)
+		return kerr.RequestTimedOut.With("Request timed out waiting for voters to commit the latest voter change at Optional[%d] with HWM %d", at, r.highWatermark)
 	}
 	return nil
 }

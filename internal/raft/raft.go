@@ -280,6 +280,9 @@ func (r *Raft) Ready() Ready {
 
 func (r *Raft) electionToPersist() {
 	e := Election{Epoch: r.epoch, Leader: r.leader, Voted: r.voted, KRaftVersion: r.KRaftVersion()}
+	if r.leader == r.cfg.ID {
+		e.Voted = ReplicaKey{ID: kafka.NoBroker} // that it voted for itself goes without saying; Kafka leaves it out
+	}
 	p := &r.persisted
 	if e.Epoch == p.Epoch && e.Leader == p.Leader && e.Voted == p.Voted && e.KRaftVersion == p.KRaftVersion {
 		return

@@ -2,6 +2,7 @@ package raft
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/highwater/highwater/internal/kafka"
@@ -126,22 +127,25 @@ func (v Voter) equal(o Voter) bool {
 	return v.Key == o.Key && v.MinKRaft == o.MinKRaft && v.MaxKRaft == o.MaxKRaft && slices.Equal(v.Endpoints, o.Endpoints)
 }
 
-// String prints ids, and directories where they are known, as "1@dir,2".
+// String is the set as Kafka's messages name it.
 func (s VoterSet) String() string {
 	var b strings.Builder
+	b.WriteByte('[')
 	for i, v := range s.voters {
 		if i > 0 {
-			b.WriteByte(',')
+			b.WriteString(", ")
 		}
 		b.WriteString(v.Key.String())
 	}
+	b.WriteByte(']')
 	return b.String()
 }
 
+// String is the key as Kafka's messages name it.
 func (k ReplicaKey) String() string {
-	s := itoa(int64(k.ID))
+	directory := "<undefined>"
 	if !k.Directory.IsZero() {
-		s += "@" + k.Directory.String()
+		directory = k.Directory.String()
 	}
-	return s
+	return "ReplicaKey(id=" + strconv.Itoa(int(k.ID)) + ", directoryId=" + directory + ")"
 }

@@ -249,7 +249,7 @@ func TestTakeOver(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			state := fmt.Sprintf(`{"clusterId":"","leaderId":1,"leaderEpoch":%d,"votedId":1,"appliedOffset":0,"currentVoters":[{"voterId":1}],"data_version":0}`, s.Epoch)
+			state := fmt.Sprintf(`{"clusterId":"","leaderId":1,"leaderEpoch":%d,"votedId":-1,"appliedOffset":0,"currentVoters":[{"voterId":1}],"data_version":0}`, s.Epoch)
 			if string(data) != state {
 				t.Errorf("quorum-state\n%s, want\n%s", data, state)
 			}
