@@ -83,6 +83,7 @@ func (d *Dir) readSmallFiles() error {
 		}
 		d.loaded[name] = offsets
 	}
+	d.dirty = !d.clean
 	for tp := range d.loaded[recoveryPointsName] {
 		d.written[tp] = true
 	}
@@ -202,6 +203,11 @@ func (d *Dir) load(l *Log, o openOptions) (Recovery, error) {
 	r, err := l.openLocked(o)
 	if err != nil {
 		return r, fmt.Errorf("open log %s: %w", l.path, err)
+	}
+	if !o.clean {
+		// The process before was perhaps only killed: then all that it made is there, and nothing of it need be on the disk.
+		l.newDir.Store(true)
+		l.namesDirty.Store(true)
 	}
 	return r, nil
 }

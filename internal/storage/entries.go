@@ -2,7 +2,10 @@ package storage
 
 import (
 	"io"
+	"strings"
 	"sync"
+
+	"github.com/highwater/highwater/internal/vfs"
 )
 
 // entryFile is the offset or time index of a segment: entries of a fixed size, in order. The newest are kept in memory and
@@ -15,13 +18,14 @@ type entryFile struct {
 	count  int    // entries
 	stored int    // of these, the first that are in the file
 	tail   []byte // the last entries: those from count - len(tail)/width on; at least those that aren't stored
+	hold   bool   // nothing is written before replace
 }
 
 // tailEntries is how many entries the tail has before it is written out: 4 KiB of an offset index, so of 2 MiB of log.
 const tailEntries = 512
 
 func (e *entryFile) append(entry []byte) error {
-	if len(e.tail) >= tailEntries*e.width {
+	if len(e.tail) >= tailEntries*e.width && !e.hold {
 		if err := e.write(); err != nil {
 			return err
 		}
@@ -48,6 +52,18 @@ func (e *entryFile) write() error {
 		return err
 	}
 	e.stored = e.count
+	return nil
+}
+
+// replace puts what is in memory, which is all, in place of the file, atomically: for an index that recovery would trust after
+// the next crash.
+func (e *entryFile) replace(fs vfs.FS) error {
+	name := e.file.path()
+	slash := strings.LastIndexByte(name, '/')
+	if err := vfs.WriteFileAtomic(fs, name[:slash], name[slash+1:], e.tail); err != nil {
+		return err
+	}
+	e.stored, e.tail, e.hold = e.count, nil, false
 	return nil
 }
 

@@ -56,16 +56,21 @@ func (l *Log) loadProducersLocked(last kafka.Offset, now time.Time, clean bool, 
 
 // producersAtLocked is the producers' state at offset last, from snapshots and segments.
 func (l *Log) producersAtLocked(segments []*segment, last kafka.Offset, now time.Time, clean bool, r *Recovery) (*producers, error) {
-	start := l.start.Load()
-	if err := l.dropSnapshotsLocked(func(o kafka.Offset) bool { return o > last || o <= start }); err != nil {
+	// Kafka drops what is not above the log start. Here all that can be known counts, from the first record that is still there,
+	// so that each recovery knows the same. A snapshot from before that record lacks those in between.
+	low := last
+	if len(segments) > 0 {
+		low = segments[0].base
+	}
+	if err := l.dropSnapshotsLocked(func(o kafka.Offset) bool { return o > last || o < low }); err != nil {
 		return nil, err
 	}
+	ps := newProducers(low)
+	ps.snapshot = max(low, min(l.start.Load(), last))
 	if clean && len(l.snapshots) == 0 {
-		ps := newProducers(start)
-		ps.end = max(last, start)
+		ps.end = max(last, low)
 		return ps, nil
 	}
-	ps := newProducers(start)
 	for len(l.snapshots) > 0 {
 		newest := l.snapshots[len(l.snapshots)-1]
 		entries, err := l.readSnapshot(newest)

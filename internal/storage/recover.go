@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/highwater/highwater/internal/kafka"
 	"github.com/highwater/highwater/internal/record"
+	"github.com/highwater/highwater/internal/vfs"
 )
 
 // How a log is opened. After a clean shutdown nothing is read but names, sizes, the two small text files and, if there are
@@ -128,7 +130,10 @@ func (l *Log) cleanUp(r *Recovery) ([]string, error) {
 		case strings.HasSuffix(name, swapSuffix):
 			swaps = append(swaps, name)
 		case strings.HasSuffix(name, ".tmp"):
-			// Of an atomic replacement that didn't come to its rename; the next one overwrites it.
+			// Of an atomic replacement that didn't come to its rename.
+			if err := l.removeLeftover(name, r); err != nil {
+				return nil, err
+			}
 		default:
 			names = append(names, name)
 		}
@@ -158,7 +163,7 @@ func (l *Log) removeLeftover(name string, r *Recovery) error {
 		return fmt.Errorf("remove leftover: %w", err)
 	}
 	l.namesDirty.Store(true)
-	if !strings.HasSuffix(name, deletedSuffix) {
+	if !strings.HasSuffix(name, deletedSuffix) && !strings.HasSuffix(name, ".tmp") {
 		r.note("removed %s/%s, left behind by a cleaner that didn't finish", l.path, name)
 	}
 	return nil
@@ -290,8 +295,9 @@ func (l *Log) loadSmallFiles(names []string, segments []*segment, r *Recovery) e
 		if err != nil {
 			return fmt.Errorf("read %s: %w", name, err)
 		}
+		b = bytes.TrimRight(b, "\x00")
 		if l.topicID, err = decodePartitionMetadata(b); err != nil {
-			if !strings.HasPrefix("version: 0\ntopic_id: ", string(b[:min(len(b), 21)])) && strings.Trim(string(b), "\x00") != "" {
+			if !strings.HasPrefix("version: 0\ntopic_id: ", string(b[:min(len(b), 21)])) {
 				return corrupt(name, -1, "%v", err)
 			}
 			// A power cut before the first Flush leaves it empty or short. The owner knows the id from the metadata.
@@ -351,10 +357,11 @@ func (l *Log) rebuildEpochs(segments []*segment) error {
 	return nil
 }
 
-// learnEpoch takes in the epoch of a batch that was read from the log: only a new one counts, since the history knows better
-// when that epoch began.
+// learnEpoch takes in the epoch of a batch that was read from the log. Where the history contradicts it, because the file wasn't
+// written before the crash or knows of what a truncation took, the batch is right; otherwise the history knows better when
+// an epoch began.
 func (l *Log) learnEpoch(epoch kafka.LeaderEpoch, base kafka.Offset) {
-	if e, ok := l.epochs.latest(); epoch >= 0 && (!ok || epoch > e.Epoch) {
+	if known, ok := l.epochs.at(base); epoch >= 0 && (!ok || known != epoch) {
 		l.epochs.assign(epoch, base)
 	}
 }
@@ -395,19 +402,21 @@ func (l *Log) cleanEnd(segments []*segment) (kafka.Offset, error) {
 // recoverSegments reads the segments from the recovery point on. It returns those that are left and the end offset.
 func (l *Log) recoverSegments(segments []*segment, o openOptions, r *Recovery) ([]*segment, kafka.Offset, error) {
 	v := &view{segments}
-	first := v.floor(o.recoveryPoint)
+	// A recovery point at the border of two segments may have been written when only the first was there, and still active: so
+	// its indexes need not be synced.
+	first := v.floor(o.recoveryPoint - 1)
 	for i, s := range segments[:first] {
 		s.unverified.Store(true)
 		if err := l.checkTxnIndex(s); err != nil {
 			r.note("%v: recovering the segment", err)
-			if _, err := l.recoverSegment(segments[:i], s, o, r); err != nil {
+			if _, err := l.recoverSegment(segments[:i], s, o, r, true); err != nil {
 				return nil, 0, err
 			}
 		}
 	}
 	for i := first; i < len(segments); i++ {
 		s := segments[i]
-		cut, err := l.recoverSegment(segments[:i], s, o, r)
+		cut, err := l.recoverSegment(segments[:i], s, o, r, false)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -474,8 +483,9 @@ func (l *Log) checkTxnIndex(s *segment) error {
 }
 
 // recoverSegment reads a whole segment, cuts it off before its first bad batch, and makes its indexes anew. It returns how many
-// bytes it cut.
-func (l *Log) recoverSegment(before []*segment, s *segment, o openOptions, r *Recovery) (cut int64, err error) {
+// bytes it cut. Of a segment that lies below the recovery point only the indexes are made anew, atomically, since the next
+// start trusts them; a bad batch there is an error: it was synced once, and cutting it off would take all that follows along.
+func (l *Log) recoverSegment(before []*segment, s *segment, o openOptions, r *Recovery, below bool) (cut int64, err error) {
 	r.Recovered++
 	ps, err := l.producersAtLocked(before, s.base, o.now, false, r)
 	if err != nil {
@@ -487,8 +497,11 @@ func (l *Log) recoverSegment(before []*segment, s *segment, o openOptions, r *Re
 	size := s.size()
 	s.setEnd(s.base+math.MaxInt32+1, size) // where it really ends is what we are about to find
 	s.idx = l.newIndexes(s)
-	if err := l.resetIndexFiles(s, s.idx); err != nil {
-		return 0, fmt.Errorf("recover %s: %w", s.log.path(), err)
+	s.idx.offsets.hold, s.idx.times.hold = below, below
+	if !below {
+		if err := l.resetIndexFiles(s, s.idx); err != nil {
+			return 0, fmt.Errorf("recover %s: %w", s.log.path(), err)
+		}
 	}
 	f, err := s.log.use()
 	if err != nil {
@@ -512,10 +525,8 @@ func (l *Log) recoverSegment(before []*segment, s *segment, o openOptions, r *Re
 			}
 		}
 		var c *CorruptError
-		if errors.As(err, &c) {
-			if pos < size {
-				r.note("%v; truncating the log to offset %d", err, next)
-			}
+		if errors.As(err, &c) && !below {
+			r.note("%v; truncating the log to offset %d", err, next)
 			break
 		}
 		if err != nil {
@@ -542,15 +553,21 @@ func (l *Log) recoverSegment(before []*segment, s *segment, o openOptions, r *Re
 	if err := s.idx.endTimes(s.base); err != nil {
 		return 0, err
 	}
-	if err := errors.Join(s.idx.offsets.write(), s.idx.times.write()); err != nil {
+	if below {
+		err = errors.Join(s.idx.offsets.replace(l.fs), s.idx.times.replace(l.fs))
+	} else {
+		err = errors.Join(s.idx.offsets.write(), s.idx.times.write())
+		s.indexUnsynced.Store(true)
+	}
+	if err != nil {
 		return 0, fmt.Errorf("recover the index of %s: %w", s.log.path(), err)
 	}
-	if err := l.writeAborted(s, aborted); err != nil {
+	// The transaction index goes last: if it was what sent us here, it does so again until all is done.
+	if err := l.writeAborted(s, aborted, below); err != nil {
 		return 0, fmt.Errorf("recover the transaction index of %s: %w", s.log.path(), err)
 	}
 	s.unverified.Store(false)
 	s.checked.Store(true)
-	s.indexUnsynced.Store(true)
 	// With a snapshot here, nobody must read this segment again for its producers.
 	l.producers = ps
 	return cut, l.takeSnapshotLocked()
@@ -576,12 +593,24 @@ func (l *Log) checkBatch(s *segment, b record.Batch, pos int64, next kafka.Offse
 }
 
 // writeAborted replaces a segment's transaction index; without entries there is no file.
-func (l *Log) writeAborted(s *segment, aborted []abortedEntry) error {
+func (l *Log) writeAborted(s *segment, aborted []abortedEntry, atomically bool) error {
+	if atomically && len(aborted) > 0 {
+		var b []byte
+		for _, e := range aborted {
+			b = e.append(b)
+		}
+		if err := vfs.WriteFileAtomic(l.fs, l.path, segmentName(s.base, txnIndexSuffix), b); err != nil {
+			return err
+		}
+		s.hasTxnIndex = true
+		return l.loadTxnIndexLocked(s, s.idx)
+	}
 	if s.hasTxnIndex {
 		if err := l.fs.Remove(s.path(txnIndexSuffix)); err != nil && !isNotExist(err) {
 			return err
 		}
 		s.hasTxnIndex = false
+		l.namesDirty.Store(true)
 	}
 	for _, e := range aborted {
 		if err := l.addAbortedLocked(s, e); err != nil {

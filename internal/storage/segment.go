@@ -64,6 +64,8 @@ type indexes struct {
 
 	lastOffsetEntry offsetEntry
 	lastTimeEntry   timeEntry
+
+	repaired bool // made anew because of a bad entry: another one would be the log's fault
 }
 
 func packState(relativeNext, size int64) uint64 { return uint64(relativeNext)<<32 | uint64(size) }
@@ -104,7 +106,6 @@ func (l *Log) openIndexesLocked(s *segment) error {
 		// Both indexes can be derived from the log, so they are made anew.
 		idx = l.newIndexes(s)
 		err = l.rebuildIndexesLocked(s, idx)
-		s.indexUnsynced.Store(true)
 	}
 	if err == nil {
 		s.idx = idx
@@ -273,15 +274,13 @@ func (l *Log) loadTxnIndexLocked(s *segment, idx *indexes) error {
 	return nil
 }
 
-// rebuildIndexesLocked makes both indexes anew from the log; the transaction index needs the producers' states, so it is kept
-// if it is good and refused if not: then the log must be recovered.
+// rebuildIndexesLocked makes both indexes anew from the log, atomically, since the next start may trust them. The transaction
+// index needs the producers' states, so it is kept if it is good and refused if not: then the log must be recovered.
 func (l *Log) rebuildIndexesLocked(s *segment, idx *indexes) error {
 	if err := l.loadTxnIndexLocked(s, idx); err != nil {
 		return err
 	}
-	if err := l.resetIndexFiles(s, idx); err != nil {
-		return err
-	}
+	idx.offsets.hold, idx.times.hold = true, true
 	f, err := s.log.use()
 	if err != nil {
 		return err
@@ -307,7 +306,10 @@ func (l *Log) rebuildIndexesLocked(s *segment, idx *indexes) error {
 	if err := idx.endTimes(s.base); err != nil {
 		return err
 	}
-	return errors.Join(idx.offsets.write(), idx.times.write())
+	if err := idx.offsets.replace(l.fs); err != nil {
+		return err
+	}
+	return idx.times.replace(l.fs)
 }
 
 // resetIndexFiles makes both index files empty, whatever was there.
@@ -423,8 +425,15 @@ func (l *Log) locate(s *segment, f vfs.File, offset kafka.Offset, limit int64) (
 	}
 	scan := scanHeaders(f, pos, limit)
 	defer scan.close()
-	for {
+	for first := true; ; first = false {
 		h, pos, size, ok, err := scan.next()
+		if first && pos > 0 && (err != nil || ok && h.LastOffset() > s.base+int64(floor.relative)) {
+			// The index leads to where no batch begins, or not the one that it means.
+			if err := l.repairIndex(s, floor, err); err != nil {
+				return batchPlace{}, false, err
+			}
+			return l.locate(s, f, offset, limit)
+		}
 		if err != nil || !ok {
 			return batchPlace{}, false, err
 		}
@@ -432,6 +441,26 @@ func (l *Log) locate(s *segment, f vfs.File, offset kafka.Offset, limit int64) (
 			return batchPlace{pos: pos, size: size, base: h.BaseOffset(), last: h.LastOffset(), epoch: h.PartitionLeaderEpoch()}, true, nil
 		}
 	}
+}
+
+// repairIndex makes the indexes of a segment anew after bad was found in them. The active segment's are as it wrote them: there
+// the log is to blame, and cause is returned.
+func (l *Log) repairIndex(s *segment, bad offsetEntry, cause error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if cause == nil {
+		cause = corrupt(s.path(indexSuffix), -1, "entry (%d, %d) is not of the batch at that position", s.base+int64(bad.relative), bad.position)
+	}
+	if s.gone || s.idx == nil || s.idx.repaired || s == l.view.Load().active() {
+		return cause
+	}
+	idx := l.newIndexes(s)
+	if err := l.rebuildIndexesLocked(s, idx); err != nil {
+		return err
+	}
+	idx.repaired = true
+	s.idx = idx
+	return nil
 }
 
 // batchPlace is where a batch stands.
