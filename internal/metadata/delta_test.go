@@ -371,6 +371,7 @@ func TestWriteAtEveryLevel(t *testing.T) {
 			{"isDirectoryAssignmentSupported", "the online log directories of one or more brokers"},
 			{"isCordonedLogDirsSupported", "the cordoned log directories of one or more brokers"},
 			{"isControllerRegistrationSupported", "controller registration data"},
+			{"isElrSupported", lostELR},
 			{"isDirectoryAssignmentSupported", "the directory assignment state of one or more replicas"},
 			{"isScramSupported", "scram credentials"},
 			{"isDelegationTokenSupported", "delegation tokens"},

@@ -85,8 +85,14 @@ func diffTopic(c *Changes, a, b *Topic) {
 		c.topicCreated(b.ID, b.Name)
 		return
 	}
+	chunkOf := func(t *Topic, n int) *chunk {
+		if n < len(t.chunks) {
+			return t.chunks[n]
+		}
+		return nil
+	}
 	for n := range max(len(a.chunks), len(b.chunks)) {
-		if n < len(a.chunks) && n < len(b.chunks) && a.chunks[n] == b.chunks[n] {
+		if chunkOf(a, n) == chunkOf(b, n) {
 			continue
 		}
 		for i := range chunkSize {

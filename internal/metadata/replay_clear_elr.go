@@ -41,6 +41,7 @@ func (d *Delta) clearElr(t *Topic) error {
 	for _, id := range ids {
 		p, _ := t.Partition(id)
 		p.ELR, p.LastKnownELR = nil, nil
+		p.PartitionEpoch++ // it counts as a change of the partition
 		if err := d.setPartition(t, id, &p); err != nil {
 			return err
 		}

@@ -51,12 +51,12 @@ func sortedIDs(ids []kafka.UUID) []kafka.UUID {
 	return out
 }
 
-// cordoned keeps null, which is not the same as none.
+// cordoned is a copy in the order of the record, which Kafka keeps here, and keeps null, which is not the same as none.
 func cordoned(ids []kafka.UUID) []kafka.UUID {
-	if ids != nil && len(ids) == 0 {
-		return []kafka.UUID{}
+	if ids == nil {
+		return nil
 	}
-	return sortedIDs(ids)
+	return append([]kafka.UUID{}, ids...)
 }
 
 func sortFeatures(f []SupportedFeature) {

@@ -171,13 +171,20 @@ func (i *Image) writeTopics(w *imageWriter) {
 	}
 }
 
+// lostELR has no words of Kafka's: its image and its encoder disagree there, and writing fails.
+const lostELR = "the eligible leader replicas of one or more partitions"
+
 func (p *Partition) record(topic kafka.TopicID, id int32, w *imageWriter) *schema.PartitionRecord {
 	r := schema.NewPartitionRecord()
 	r.TopicID, r.PartitionID = topic, id
 	r.Leader, r.LeaderEpoch, r.PartitionEpoch, r.LeaderRecoveryState = int32(p.Leader), int32(p.LeaderEpoch), int32(p.PartitionEpoch), int8(p.Recovery)
 	r.Replicas, r.ISR = int32s(p.Replicas), int32s(p.ISR)
 	r.RemovingReplicas, r.AddingReplicas = int32s(p.Removing), int32s(p.Adding)
-	if w.elr && w.facts.PartitionRecordVersion >= 2 {
+	switch {
+	case !w.elr || len(p.ELR) == 0 && len(p.LastKnownELR) == 0:
+	case w.facts.PartitionRecordVersion < 2:
+		w.lost(lostELR)
+	default:
 		if len(p.ELR) > 0 {
 			r.EligibleLeaderReplicas = int32s(p.ELR)
 		}
