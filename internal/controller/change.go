@@ -25,13 +25,14 @@ const noLeaderChange = -2
 // whether the leader epoch must grow. What is not set stays as it is.
 //
 // The rules, in order:
-//  1. A reassignment is complete when every target replica and at least one adding replica is in the ISR: replicas and
-//     ISR lose those that are being removed.
+//  1. A reassignment is complete when every replica that it adds is in the ISR and, if it removes more than it adds, all
+//     that stay: replicas and ISR lose those that are being removed.
 //  2. With ELR: a replica that leaves an ISR which is below min.insync.replicas becomes eligible, unless its broker went
 //     down uncleanly. An ISR at or above it empties the ELR.
 //  3. The leader stays if it is still valid; else the first of the replicas (their order is the preference) that is in
 //     the ISR, or in the ELR when the ISR is empty, and whose broker and directory are up. If nobody is eligible and the
 //     last leader is known, that one, as an unclean election (balanced recovery). Any live replica in an unclean one.
+//     When a partition loses its leader, that is the last known one.
 //  4. The leader epoch grows whenever the leader changes or a replica is taken away.
 type change struct {
 	topic     kafka.TopicID
@@ -124,8 +125,11 @@ func (b *change) completeReassignment() {
 		return
 	}
 	isr, replicas := withoutAll(b.isr, b.removing), withoutAll(b.replicas, b.removing)
-	if len(b.removing) > 0 && (len(isr) == 0 || len(replicas) == 0) || !containsAll(isr, replicas) {
+	if len(b.removing) > 0 && (len(isr) == 0 || len(replicas) == 0) || !containsAll(isr, b.adding) {
 		return
+	}
+	if len(b.adding) < len(b.removing) && !containsAll(isr, replicas) {
+		return // it would leave fewer in sync than before
 	}
 	b.isr, b.replicas, b.removing, b.adding = isr, replicas, nil, nil
 }
@@ -179,16 +183,14 @@ func (b *change) elect() (leader kafka.BrokerID, unclean bool) {
 	return kafka.NoBroker, false
 }
 
-// lastKnownLeader remembers who led when nobody can, and forgets it when somebody does.
+// lastKnownLeader remembers who led when nobody can any more, and forgets it when somebody does.
 func (b *change) lastKnownLeader(r *schema.PartitionChangeRecord) {
-	if !b.elr {
-		return
-	}
 	known := b.now.LastKnownELR
 	switch {
-	case r.ISR != nil && len(r.ISR) == 0 && (len(known) != 1 || known[0] != b.now.Leader):
+	case !b.elr:
+	case r.Leader == int32(kafka.NoBroker) && b.now.Leader != kafka.NoBroker && len(known) == 0:
 		r.LastKnownELR = []int32{int32(b.now.Leader)}
-	case (r.Leader >= 0 || b.now.Leader != kafka.NoBroker && r.Leader != int32(kafka.NoBroker)) && len(known) > 0:
+	case r.Leader >= 0 && len(known) > 0:
 		r.LastKnownELR = []int32{}
 	}
 }

@@ -125,10 +125,10 @@ func (p *placer) check(factor int) error {
 	switch {
 	case factor <= 0:
 		return kerr.InvalidReplicationFactor.With("Invalid replication factor %d: the replication factor must be positive.", factor)
-	case factor > p.total:
-		return kerr.InvalidReplicationFactor.With("The target replication factor of %d cannot be reached because only %d broker(s) are registered or some brokers have all their log directories cordoned.", factor, p.total)
 	case p.live == 0:
 		return kerr.InvalidReplicationFactor.With("All brokers are currently fenced, or have all their log directories cordoned.")
+	case factor > p.total:
+		return kerr.InvalidReplicationFactor.With("The target replication factor of %d cannot be reached because only %d broker(s) are registered or some brokers have all their log directories cordoned.", factor, p.total)
 	}
 	return nil
 }
