@@ -110,7 +110,7 @@ const (
 	gather      = 64 << 10  // answers are written when so much has gathered, even if more requests are there
 	keepAnswer  = 4 << 10   // memory for one waiting answer that is kept
 	holdAnswers = 1 << 20   // answers that wait behind a Pending; more stops the reader
-	copyRange   = 16 << 10  // file ranges below this are cheaper read than sent
+	copyRange   = 32 << 10  // file ranges below this are cheaper read than sent, since bytes follow them in most answers
 	chunk       = 256 << 10 // of a file range that has to be copied
 	wrapped     = 4 << 10   // window of a connection that is not plain, which is kept while it is idle
 )
