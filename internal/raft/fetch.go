@@ -53,8 +53,8 @@ func (r *Raft) handleFetch(now time.Time, ev *Request, m *kmsg.FetchRequest) {
 		return
 	}
 	key := r.fetcher(m)
-	if key.ID == r.cfg.ID {
-		// A node with this node's id: another directory, or a copy. Its fetches must not count as this node's.
+	if key.ID == r.cfg.ID && r.forLeader(kafka.LeaderEpoch(p.CurrentLeaderEpoch)) == nil {
+		// A node with this leader's id: another directory, or a copy. Its fetches must not count as this node's.
 		r.reply(ev.ID, r.emptyFetchResponse(&f, kerr.InvalidRequest))
 		return
 	}
