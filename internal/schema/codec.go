@@ -24,7 +24,8 @@ const (
 type Reader struct {
 	src []byte
 	err error
-	// strict refuses a varint with bits above the 32nd, as kmsg does; Kafka cuts them off. Nobody writes such a varint.
+	// strict refuses what Kafka and kmsg read differently and nobody writes: a varint with bits above the 32nd, which Kafka
+	// cuts off, and a null struct marked with a negative number other than -1, which is null for Kafka only.
 	strict bool
 }
 
@@ -218,7 +219,11 @@ func (r *Reader) Present(tagged bool) bool {
 	if tagged {
 		return r.Uvarint() != 0
 	}
-	return r.Int8() >= 0
+	mark := r.Int8()
+	if r.strict && mark < -1 {
+		r.fail(fmt.Errorf("struct marked with %d", mark))
+	}
+	return mark >= 0
 }
 
 // tags takes the tagged fields. known reads the value of a tag of this version and reports false for one that it
