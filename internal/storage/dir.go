@@ -2,6 +2,7 @@ package storage
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -38,7 +39,8 @@ type Dir struct {
 	err     error
 	closed  bool
 
-	checkpointing sync.Mutex // one writer of checkpoint files at a time; taken before mu
+	checkpointing sync.Mutex          // one writer of checkpoint files at a time; taken before mu
+	sums          map[string][32]byte // of the checkpoint files as this process wrote them; guarded by checkpointing
 
 	naming sync.Mutex // guards dirty; taken last
 	dirty  bool       // a partition's directory was made since the names were synced
@@ -54,6 +56,7 @@ func OpenDir(path string, o Options) (*Dir, error) {
 	d := &Dir{
 		path: path, o: o, lock: lock, epoch: -1, logs: map[kafka.TopicPartition]*Log{},
 		loaded: map[string]map[kafka.TopicPartition]kafka.Offset{}, written: map[kafka.TopicPartition]bool{},
+		sums: map[string][32]byte{},
 	}
 	if err := d.readSmallFiles(); err != nil {
 		return nil, errors.Join(err, lock.Unlock())
@@ -342,6 +345,30 @@ func (d *Dir) Logs() []*Log {
 	return out
 }
 
+// FlushDue lists the logs that want a Flush now: flush.ms has passed, or a segment has rolled.
+func (d *Dir) FlushDue(now time.Time) []*Log {
+	return d.which(func(l *Log) bool { return l.FlushDue(now) })
+}
+
+// RemovalDue lists the logs with deleted files whose time has come.
+func (d *Dir) RemovalDue(now time.Time) []*Log {
+	return d.which(func(l *Log) bool { due := l.nextRemoval.Load(); return due != 0 && due <= now.UnixMilli() })
+}
+
+// which is cheap enough to be asked every second for tens of thousands of logs.
+func (d *Dir) which(want func(l *Log) bool) []*Log {
+	var out []*Log
+	d.mu.Lock()
+	for _, l := range d.logs {
+		if want(l) {
+			out = append(out, l)
+		}
+	}
+	d.mu.Unlock()
+	slices.SortFunc(out, func(a, b *Log) int { return comparePartitions(a.partition, b.partition) })
+	return out
+}
+
 func comparePartitions(a, b kafka.TopicPartition) int {
 	if c := cmp.Compare(a.Topic, b.Topic); c != 0 {
 		return c
@@ -434,9 +461,16 @@ func (d *Dir) checkpoint(name string, offset func(l *Log) (kafka.Offset, bool)) 
 			written[l.partition] = true
 		}
 	}
-	if err := vfs.WriteFileAtomic(d.o.FS, d.path, name, encodeOffsets(entries)); err != nil {
+	content := encodeOffsets(entries)
+	sum := sha256.Sum256(content)
+	if d.sums[name] == sum {
+		return nil // as on an idle broker nearly always
+	}
+	delete(d.sums, name)
+	if err := vfs.WriteFileAtomic(d.o.FS, d.path, name, content); err != nil {
 		return d.fail(fmt.Errorf("write %s/%s: %w", d.path, name, err))
 	}
+	d.sums[name] = sum
 	if name == recoveryPointsName {
 		d.mu.Lock()
 		d.written = written

@@ -55,6 +55,12 @@ func (l *Log) Flush(upTo kafka.Offset) error {
 	return nil
 }
 
+// FlushAt is Flush for the background: it notes when it happened, for flush.ms.
+func (l *Log) FlushAt(now time.Time) error {
+	l.lastFlush.Store(now.UnixMilli())
+	return l.Flush(l.EndOffset())
+}
+
 // unsyncedSegments lists those with something above the recovery point, and those whose indexes aren't synced though they are
 // complete.
 func (l *Log) unsyncedSegments(v *view) []*segment {

@@ -36,6 +36,8 @@ type Log struct {
 	newDir    atomic.Bool
 	failure   atomic.Pointer[error]
 	lastFlush atomic.Int64 // ms
+	// nextRemoval is when the first of removals is due, ms; 0 if there is none.
+	nextRemoval atomic.Int64
 
 	epochs EpochHistory
 

@@ -183,7 +183,7 @@ func (l *Log) renameSegment(s *segment, due time.Time) ([]removal, error) {
 
 // forgetSegmentsLocked takes note of what renameSegments did.
 func (l *Log) forgetSegmentsLocked(segments []*segment, removals []removal) {
-	l.removals = append(l.removals, removals...)
+	l.setRemovalsLocked(append(l.removals, removals...))
 	l.snapshots = slices.DeleteFunc(slices.Clone(l.snapshots), func(o kafka.Offset) bool {
 		return slices.ContainsFunc(segments, func(s *segment) bool { return s.base == o })
 	})
@@ -194,6 +194,17 @@ func (l *Log) removeSegmentsLocked(segments []*segment, now time.Time) error {
 	removals, err := l.renameSegments(segments, now, true)
 	l.forgetSegmentsLocked(segments, removals)
 	return err
+}
+
+func (l *Log) setRemovalsLocked(all []removal) {
+	l.removals = all
+	first := int64(0)
+	for _, r := range all {
+		if due := r.due.UnixMilli(); first == 0 || due < first {
+			first = due
+		}
+	}
+	l.nextRemoval.Store(first)
 }
 
 // RemoveDeleted removes the files whose time has come, and says how many.
@@ -208,7 +219,7 @@ func (l *Log) RemoveDeleted(now time.Time) (int, error) {
 			kept = append(kept, r)
 		}
 	}
-	l.removals = kept
+	l.setRemovalsLocked(kept)
 	l.mu.Unlock()
 	for _, r := range ripe {
 		var err error

@@ -38,7 +38,7 @@ func (l *Log) truncateLocked(offset kafka.Offset, now time.Time) (lowered bool, 
 		l.epochs.truncateEnd(offset) // an epoch that began at the leader beyond what we have
 		return false, l.writeEpochs(l.path)
 	}
-	if offset <= v.segments[0].base {
+	if offset < v.segments[0].base {
 		return l.restartLocked(offset, min(offset, l.start.Load()), now)
 	}
 	lowered = l.lowerRecoveryLocked(offset)
