@@ -29,6 +29,7 @@ type produceCall struct {
 	acked   []*replica.Ack // for each partition in order, nil where there is nothing to wait for
 	pending *rpc.Pending
 	wake    func()
+	check   record.Options // kept here because Validate lets it escape
 }
 
 var produceCalls = sync.Pool{New: func() any {
@@ -49,7 +50,7 @@ func (c *produceCall) put() {
 func (b *Broker) Produce(r *rpc.Request) *rpc.Pending {
 	c := produceCalls.Get().(*produceCall)
 	c.Produce = GetProduce()
-	if !c.Decode(r.Body, r.Version, b.Replicas.Intern) {
+	if !c.Decode(r.Body, r.Version, b.Replicas().Intern) {
 		c.put()
 		r.Response.Fail = errProduce
 		return nil
@@ -134,9 +135,9 @@ func (b *Broker) append(r *rpc.Request, c *produceCall, t *ProduceTopic, p *Prod
 	var rep *replica.Replica
 	var err error
 	if r.Version >= 13 {
-		rep, err = b.Replicas.LookupID(t.ID, p.Index)
+		rep, err = b.Replicas().LookupID(t.ID, p.Index)
 	} else {
-		rep, err = b.Replicas.Lookup(t.Name, p.Index)
+		rep, err = b.Replicas().Lookup(t.Name, p.Index)
 	}
 	switch {
 	case err != nil:
@@ -149,8 +150,8 @@ func (b *Broker) append(r *rpc.Request, c *produceCall, t *ProduceTopic, p *Prod
 	if err := record.CheckProduce(r.Version, p.Records); err != nil {
 		return err
 	}
-	o := rep.Log().Config().Validation(rep.Partition(), record.Client, r.Received)
-	v, err := record.Validate(p.Records, &o)
+	c.check = rep.Log().Config().Validation(rep.Partition(), record.Client, r.Received)
+	v, err := record.Validate(p.Records, &c.check)
 	if err != nil {
 		return err
 	}

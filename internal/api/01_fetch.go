@@ -73,7 +73,7 @@ func (c *fetchCall) put() {
 // Fetch answers API 1 on a broker's listener.
 func (b *Broker) Fetch(r *rpc.Request) *rpc.Pending {
 	req := GetFetchRequest()
-	if !req.Decode(r.Body, r.Version, b.Replicas.Intern) {
+	if !req.Decode(r.Body, r.Version, b.Replicas().Intern) {
 		req.Put()
 		r.Response.Fail = errFetch
 		return nil
@@ -207,9 +207,9 @@ func (c *fetchCall) find(p *SessionPartition, quiet bool) (*replica.Replica, err
 	var rep *replica.Replica
 	var err error
 	if c.version >= 13 {
-		rep, err = c.broker.Replicas.LookupID(p.TopicID, p.Partition)
+		rep, err = c.broker.Replicas().LookupID(p.TopicID, p.Partition)
 	} else {
-		rep, err = c.broker.Replicas.Lookup(p.Topic, p.Partition)
+		rep, err = c.broker.Replicas().Lookup(p.Topic, p.Partition)
 	}
 	if err != nil {
 		return nil, err

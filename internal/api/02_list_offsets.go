@@ -71,7 +71,7 @@ func (b *Broker) listOffset(version int16, reader replica.Reader, topic string, 
 	if since, special := specialSince[p.Timestamp]; p.Timestamp < 0 && (!special || version < since) {
 		return kerr.UnsupportedVersion
 	}
-	rep, err := b.Replicas.Lookup(topic, p.Partition)
+	rep, err := b.Replicas().Lookup(topic, p.Partition)
 	if err != nil {
 		return err
 	}

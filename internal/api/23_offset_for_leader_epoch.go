@@ -23,7 +23,7 @@ func (b *Broker) OffsetForLeaderEpoch(r *rpc.Request) *rpc.Pending {
 		for _, p := range t.Partitions {
 			rp := kmsg.NewOffsetForLeaderEpochResponseTopicPartition()
 			rp.Partition, rp.LeaderEpoch, rp.EndOffset = p.Partition, int32(kafka.NoLeaderEpoch), kafka.NoOffset
-			rep, err := b.Replicas.Lookup(t.Topic, p.Partition)
+			rep, err := b.Replicas().Lookup(t.Topic, p.Partition)
 			if err == nil {
 				var epoch kafka.LeaderEpoch
 				if epoch, rp.EndOffset, err = rep.EndOffsetForEpoch(kafka.LeaderEpoch(p.CurrentLeaderEpoch), kafka.LeaderEpoch(p.LeaderEpoch)); err == nil {

@@ -30,10 +30,7 @@ func Forward(ask Ask, timeout time.Duration) rpc.Handler {
 			r.Response.Fail = err
 			return nil
 		}
-		env := kmsg.NewPtrEnvelopeRequest()
-		env.RequestData = appendRequest(nil, r)
-		env.RequestPrincipal = appendPrincipal(nil, r.Conn.Principal)
-		env.ClientHostAddress = r.Conn.Remote.Addr().Unmap().AsSlice()
+		env := wrap(r, r.Conn.Principal, r.Conn.Remote.Addr())
 		body := slices.Clone(r.Body) // for an error of our own, should there be no answer
 
 		var answer *kmsg.EnvelopeResponse
@@ -60,6 +57,20 @@ func Forward(ask Ask, timeout time.Duration) rpc.Handler {
 		})
 		return p
 	}
+}
+
+func wrap(r *rpc.Request, principal string, host netip.Addr) *kmsg.EnvelopeRequest {
+	env := kmsg.NewPtrEnvelopeRequest()
+	env.RequestData = appendRequest(nil, r)
+	env.RequestPrincipal = appendPrincipal(nil, principal)
+	env.ClientHostAddress = host.Unmap().AsSlice()
+	return env
+}
+
+// Wrap puts a request of this node's own, at its version, into an Envelope.
+func Wrap(req kmsg.Request, clientID, principal string) *kmsg.EnvelopeRequest {
+	r := &rpc.Request{Key: req.Key(), Version: req.GetVersion(), ClientID: clientID, HasClientID: true, Body: schema.AppendMessage(nil, req)}
+	return wrap(r, principal, netip.AddrFrom4([4]byte{127, 0, 0, 1}))
 }
 
 // appendRequest is the request as it came: header and body.

@@ -29,5 +29,5 @@ func (b *Broker) Routes(versions rpc.Handler) []Route {
 // Forwarded are the APIs that a broker hands to the active controller.
 var Forwarded = []kmsg.Key{
 	kmsg.CreateTopics, kmsg.DeleteTopics, kmsg.CreatePartitions, kmsg.AlterConfigs, kmsg.IncrementalAlterConfigs,
-	kmsg.DescribeQuorum, kmsg.ElectLeaders, kmsg.UpdateFeatures, kmsg.UnregisterBroker, kmsg.UnregisterController,
+	kmsg.AlterPartitionAssignments, kmsg.ListPartitionReassignments, kmsg.DescribeQuorum, kmsg.ElectLeaders, kmsg.UpdateFeatures, kmsg.UnregisterBroker, kmsg.UnregisterController,
 }

@@ -129,4 +129,5 @@ var Decided = []kmsg.Key{
 	kmsg.CreateTopics, kmsg.DeleteTopics, kmsg.CreatePartitions, kmsg.AlterConfigs, kmsg.IncrementalAlterConfigs,
 	kmsg.BrokerRegistration, kmsg.BrokerHeartbeat, kmsg.ControllerRegistration, kmsg.AllocateProducerIDs, kmsg.AlterPartition,
 	kmsg.ElectLeaders, kmsg.UpdateFeatures, kmsg.UnregisterBroker, kmsg.UnregisterController, kmsg.AssignReplicasToDirs,
+	kmsg.AlterPartitionAssignments, kmsg.ListPartitionReassignments,
 }

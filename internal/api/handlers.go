@@ -15,7 +15,7 @@ import (
 type Broker struct {
 	ID        kafka.BrokerID
 	ClusterID string
-	Replicas  *replica.Set
+	Replicas  func() *replica.Set
 	Image     func() *metadata.Image
 	Config    func() *config.Broker
 

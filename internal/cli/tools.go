@@ -3,6 +3,7 @@ package cli
 // tools is every tool there is. A new one is one line here.
 func tools() []Tool {
 	return []Tool{
+		{Name: "dev", Summary: "run a single node for development", Run: runDev, Own: true},
 		{Name: "help", Summary: "this list, or the options of one tool", Run: runHelp, Own: true},
 		{Name: "version", Summary: "the version", Run: runVersion, Own: true},
 		{Name: "links", Summary: "make Kafka's tool names as links to this binary", Run: runLinks, Own: true},
@@ -15,7 +16,9 @@ func tools() []Tool {
 		{Name: "consumer-perf-test", Summary: "measure a consumer", Run: runConsumerPerf},
 		{Name: "get-offsets", Summary: "print offsets of partitions", Run: runGetOffsets},
 		{Name: "broker-api-versions", Summary: "print the APIs and versions of each broker", Run: runBrokerAPIVersions},
+		{Name: "dump-log", Summary: "print and check the files of a partition: segments, indexes, snapshots", Run: runDumpLog},
 		{Name: "storage", Summary: "format and show log directories, print random ids", Run: runStorage},
+		{Name: "server-start", Summary: "run a node", Run: runServerStart},
 		{Name: "server-stop", Summary: "stop the nodes that run on this machine", Run: runServerStop},
 	}
 }

@@ -33,15 +33,24 @@ func checkDirs(fsys vfs.FS, c *config.Broker) (identity, error) {
 		case err != nil:
 			return id, fmt.Errorf("read %s: %w", name, err)
 		case m.NodeID != kafka.BrokerID(c.NodeID):
-			return id, fmt.Errorf("Stored node id %d doesn't match previous node id %d in %s. If you moved your data, make sure your configured node id matches. "+
-				"If you intend to create a new node, you should remove all data in your data directories.", c.NodeID, m.NodeID, name)
+			return id, &StartError{
+				Text: fmt.Sprintf("Stored node id %d doesn't match previous node id %d in %s. If you moved your data, make sure your configured node id matches. "+
+					"If you intend to create a new node, you should remove all data in your data directories.", m.NodeID, c.NodeID, name),
+				Hint: fmt.Sprintf("Set node.id=%d, or point log.dirs to this node's own directories.", m.NodeID),
+			}
 		case id.clusterID != "" && m.ClusterID != id.clusterID:
-			return id, fmt.Errorf("Invalid cluster.id in: %s. Expected %s, but read %s", name, id.clusterID, m.ClusterID)
+			return id, &StartError{
+				Text: fmt.Sprintf("Invalid cluster.id in: %s. Expected %s, but read %s", name, id.clusterID, m.ClusterID),
+				Hint: "The directories of log.dirs belong to different clusters: take the foreign one out of log.dirs.",
+			}
 		}
 		id.clusterID = m.ClusterID
 		if !m.DirectoryID.IsZero() {
 			if other, twice := owner[m.DirectoryID]; twice {
-				return id, fmt.Errorf("Duplicate directory ID Optional[%v] found. It was the ID of %s, but also of %s", m.DirectoryID, other, dir)
+				return id, &StartError{
+					Text: fmt.Sprintf("Duplicate directory ID Optional[%v] found. It was the ID of %s, but also of %s", m.DirectoryID, other, dir),
+					Hint: "One of them is a copy of the other: remove directory.id from the copy's meta.properties.",
+				}
 			}
 			owner[m.DirectoryID] = dir
 		}
@@ -49,13 +58,20 @@ func checkDirs(fsys vfs.FS, c *config.Broker) (identity, error) {
 	}
 	switch {
 	case len(id.dirs) == 0:
-		return id, fmt.Errorf("No readable meta.properties files found.\n"+
-			"%s is not formatted. Make an id with `kafka-storage.sh random-uuid`, then run `kafka-storage.sh format -t ID -c server.properties`.", missing[0])
+		return id, &StartError{
+			Text: "No readable meta.properties files found.",
+			Hint: missing[0] + " is not formatted. Make an id with `kafka-storage.sh random-uuid`, then run `kafka-storage.sh format -t ID -c server.properties`.",
+		}
 	case len(missing) > 0:
-		return id, fmt.Errorf("No `meta.properties` found in %s (have you run `kafka-storage.sh` to format the directory?)\n"+
-			"Run `kafka-storage.sh format --ignore-formatted -t %s -c server.properties` to format it, or take it out of log.dirs.", missing[0], id.clusterID)
+		return id, &StartError{
+			Text: fmt.Sprintf("No `meta.properties` found in %s (have you run `kafka-storage.sh` to format the directory?)", missing[0]),
+			Hint: fmt.Sprintf("Run `kafka-storage.sh format --ignore-formatted -t %s -c server.properties`, or take %s out of log.dirs.", id.clusterID, missing[0]),
+		}
 	case id.clusterID == "":
-		return id, errors.New("No cluster.id in meta.properties of any log directory: it was written by a version before KRaft")
+		return id, &StartError{
+			Text: "No cluster.id in meta.properties of any log directory.",
+			Hint: "It was written by a Kafka in ZooKeeper mode that never started: migrate that cluster to KRaft first.",
+		}
 	}
 	return id, nil
 }
@@ -71,11 +87,15 @@ func allDirs(c *config.Broker) []string {
 	return append(dirs, c.MetadataLogDir)
 }
 
-// lockError says who is in the way.
-func lockError(dir string, err error) error {
+// dirError says who is in the way.
+func dirError(dir string, err error) error {
 	if errors.Is(err, vfs.ErrLocked) {
-		return fmt.Errorf("Failed to acquire lock on file .lock in %s. A Kafka instance in another process or thread is using this directory.\n"+
-			"Stop the process that holds %s/.lock, or give this node log.dirs of its own.", dir, dir)
+		return &StartError{
+			Class: "org.apache.kafka.common.KafkaException",
+			Text:  fmt.Sprintf("Failed to acquire lock on file .lock in %s. A Kafka instance in another process or thread is using this directory.", dir),
+			Hint:  "Stop the other process, or give this node log.dirs of its own.",
+			Err:   err,
+		}
 	}
 	return fmt.Errorf("open log directory %s: %w", dir, err)
 }

@@ -24,8 +24,9 @@ type loader struct {
 
 	mu       sync.Mutex
 	delta    *metadata.Delta
-	image    *metadata.Image   // the last one that was given out
-	replaced *metadata.Changes // a snapshot was loaded: the difference to image; nil otherwise
+	image    *metadata.Image // the last one that was given out
+	replaced bool            // changes since image are known only by comparing
+	records  bool            // there was a record beside those of the first checkpoint
 
 	wake    chan struct{} // capacity 1
 	stop    chan struct{}
@@ -59,8 +60,8 @@ func (l *loader) run() {
 		l.mu.Lock()
 		old := l.image
 		image, changes := l.delta.Apply()
-		if l.replaced != nil {
-			changes, l.replaced = metadata.Diff(old, image), nil
+		if l.replaced {
+			changes, l.replaced = metadata.Diff(old, image), false
 		}
 		l.image = image
 		l.mu.Unlock()
@@ -92,6 +93,7 @@ func (l *loader) replay(b raftloop.Batch) error {
 		l.delta.Skip(at)
 		return nil
 	}
+	l.records = true
 	for i, value := range b.Records {
 		at.Offset = b.BaseOffset + kafka.Offset(i)
 		if err := l.delta.ReplayBytes(at, value); err != nil {
@@ -121,10 +123,25 @@ func (l *loader) snapshot(r *raftloop.SnapshotReader) error {
 	}
 	d.Skip(at)
 	l.mu.Lock()
-	l.delta, l.replaced = d, new(metadata.Changes)
+	l.delta, l.replaced = d, true
+	l.records = l.records || r.ID.Offset > 0
 	l.mu.Unlock()
 	l.signal()
 	return nil
+}
+
+// freezeLocked is all that is committed, as an image.
+func (l *loader) freezeLocked() *metadata.Image {
+	image, _ := l.delta.Apply()
+	l.replaced = true
+	return image
+}
+
+// committed is all that is committed, for a controller that begins. empty: nothing but the first checkpoint's records.
+func (l *loader) committed() (image *metadata.Image, empty bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.freezeLocked(), !l.records
 }
 
 // snapshotDue writes a snapshot of what is committed, on a goroutine of its own.
@@ -134,8 +151,7 @@ func (l *loader) snapshotDue(id kafka.OffsetAndEpoch, last time.Time, reason str
 		l.mu.Unlock()
 		return // it will be due again
 	}
-	image, _ := l.delta.Apply()
-	l.replaced = new(metadata.Changes) // what changed since the applier looked is known only by comparing
+	image := l.freezeLocked()
 	l.mu.Unlock()
 	l.writing.Add(1)
 	go func() {

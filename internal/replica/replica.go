@@ -106,7 +106,12 @@ func (r *Replica) Lead(now time.Time, p replication.Partition, minISR int) {
 		e = r.leader.Update(p, now)
 	} else {
 		end := r.log.EndOffset()
-		r.log.AssignEpoch(p.LeaderEpoch, end)
+		if err := r.log.AssignEpoch(p.LeaderEpoch, end); err != nil {
+			told := r.failAndTellLocked(err)
+			r.mu.Unlock()
+			notify(told)
+			return
+		}
 		r.acks.fail(kerr.NotLeaderOrFollower)
 		r.minISR = minISR
 		r.leader = replication.NewLeader(replication.LeaderOptions{
@@ -170,10 +175,15 @@ func (r *Replica) Altered(now time.Time, epoch kafka.LeaderEpoch, isr []kafka.Br
 // Fail takes the replica offline: its log may not be trusted or is gone. Everybody who waits gets KAFKA_STORAGE_ERROR.
 func (r *Replica) Fail(err error) {
 	r.mu.Lock()
-	r.failLocked(err)
-	told := r.watchersLocked(true, true)
+	told := r.failAndTellLocked(err)
 	r.mu.Unlock()
 	notify(told)
+}
+
+// failAndTellLocked returns whom to notify without the lock.
+func (r *Replica) failAndTellLocked(err error) []*Watch {
+	r.failLocked(err)
+	return r.watchersLocked(true, true)
 }
 
 func (r *Replica) failLocked(err error) {

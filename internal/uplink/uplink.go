@@ -69,6 +69,9 @@ func (u *Uplink) Close() {
 	<-u.done
 }
 
+// Done is closed when the uplink ended.
+func (u *Uplink) Done() <-chan struct{} { return u.done }
+
 func (u *Uplink) run() {
 	defer close(u.done)
 	timer := time.NewTimer(0)

@@ -1,0 +1,272 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/highwater/highwater/internal/config"
+	"github.com/highwater/highwater/internal/node"
+	"github.com/highwater/highwater/internal/vfs/osfs"
+)
+
+// stopTimeout bounds a clean stop; what is not done then is left to the next start's recovery.
+const stopTimeout = 5 * time.Minute
+
+// runServerStart is kafka-server-start: it runs a node until SIGTERM or SIGINT.
+func runServerStart(e *Env) int {
+	args := e.Args
+	daemon := false
+	for len(args) > 0 && (args[0] == "-daemon" || args[0] == "-loggc" || args[0] == "-name") {
+		switch args[0] {
+		case "-daemon":
+			daemon = true
+		case "-name": // of the process, for Kafka's own scripts
+			args = args[min(1, len(args)-1):]
+		}
+		args = args[1:]
+	}
+	usage := func() int {
+		e.Errorf("USAGE: %s [-daemon] server.properties [--override property=value]*", e.Name+".sh")
+		e.Errorf("%-50s %s", "Option", "Description")
+		e.Errorf("%-50s %s", "------", "-----------")
+		e.Errorf("%-50s %s", "--override <String>", "A property that is to replace the one in server.properties")
+		e.Errorf("%-50s %s", "--version", "Print the version and exit.")
+		return 1
+	}
+	if len(args) == 0 || args[0] == "--help" {
+		return usage()
+	}
+	if args[0] == "--version" {
+		return runVersion(e)
+	}
+	file := args[0]
+	var overrides []string
+	for rest := args[1:]; len(rest) > 0; rest = rest[1:] {
+		switch {
+		case rest[0] == "--version":
+			return runVersion(e)
+		case rest[0] == "--help":
+			return usage()
+		case rest[0] == "--override" && len(rest) > 1:
+			overrides = append(overrides, rest[1])
+			rest = rest[1:]
+		case strings.HasPrefix(rest[0], "--override="):
+			overrides = append(overrides, strings.TrimPrefix(rest[0], "--override="))
+		default:
+			e.Errorf("Found non argument parameters: %s", strings.Join(rest, ","))
+			return usage()
+		}
+	}
+	if daemon {
+		return startDaemon(e, file, overrides)
+	}
+	c, err := serverConfig(file, overrides)
+	if err != nil {
+		return fatalStart(e, err)
+	}
+	e.Stoppable()
+	return runNode(e, c, nil)
+}
+
+// serverConfig reads a node's file, with what --override replaces.
+func serverConfig(file string, overrides []string) (*config.Broker, error) {
+	b, err := os.ReadFile(file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, &JavaError{Class: "java.nio.file.NoSuchFileException", Text: file}
+	case errors.Is(err, fs.ErrPermission):
+		return nil, &JavaError{Class: "java.nio.file.AccessDeniedException", Text: file}
+	case err != nil:
+		return nil, err
+	}
+	p, err := config.ParseProperties(b)
+	if err == nil {
+		p.Override(overrides)
+		err = p.Resolve(config.Providers{Env: os.LookupEnv, File: os.ReadFile})
+	}
+	if err != nil {
+		return nil, err
+	}
+	return config.NewBroker(p)
+}
+
+// runNode runs a node until it is asked to stop or fails. started, if not nil, is called when it serves.
+func runNode(e *Env, c *config.Broker, started func(*node.Node)) int {
+	tuneRuntime()
+	log := slog.New(&serverLog{w: e.Stdout, flush: e.Flush, level: slog.LevelInfo})
+	begin := time.Now()
+	for _, w := range c.Warnings {
+		if strings.Contains(w, "broker.heartbeat.interval.ms") { // the one that Kafka logs as an error
+			log.Error(w)
+			continue
+		}
+		log.Warn(w)
+	}
+	for _, u := range c.Unknown() {
+		log.Warn("unknown configuration is ignored", "key", u.Key, "hint", u.Hint)
+	}
+	n, err := node.Start(e.Context, node.Options{Config: c, FS: osfs.New(""), Log: log})
+	if err != nil {
+		if e.Context.Err() != nil { // asked to stop while it started
+			return 0
+		}
+		return fatalStart(e, err)
+	}
+	log.Info(fmt.Sprintf("[KafkaRaftServer nodeId=%d] Kafka Server started", c.NodeID), "version", KafkaVersion, "took", time.Since(begin).Round(time.Millisecond))
+	if started != nil {
+		started(n)
+		e.Flush()
+	}
+	status := 0
+	select {
+	case <-e.Context.Done():
+		log.Info("terminating process due to signal")
+	case err := <-n.Failed():
+		log.Error("node cannot go on", "error", err)
+		status = 1
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	if err := n.Stop(ctx); err != nil {
+		log.Error("node did not stop cleanly", "error", err)
+		return 1
+	}
+	log.Info(fmt.Sprintf("[KafkaRaftServer nodeId=%d] shut down completed", c.NodeID))
+	return status
+}
+
+// tuneRuntime: garbage is little, because buffers are pooled, so letting the heap grow to three times the live part costs
+// little memory and saves half of the collector's time.
+func tuneRuntime() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(200)
+	}
+	var l syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l) == nil && l.Cur < l.Max {
+		l.Cur = l.Max
+		_ = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &l) // a node with fewer works too
+	}
+}
+
+// fatalStart says why a node could not start, as Kafka logs it, and the way out.
+func fatalStart(e *Env, err error) int {
+	log := &toolLog{w: e.Stderr}
+	fatal, text, hint := "Exiting Kafka due to fatal exception", javaLine(err), ""
+	var start *node.StartError
+	var conf *config.Error
+	switch {
+	case errors.As(err, &start):
+		class := start.Class
+		if class == "" {
+			class = "java.lang.RuntimeException"
+		}
+		if start.Fatal != "" {
+			fatal = start.Fatal
+		}
+		text, hint = class+": "+start.Text, start.Hint
+	case errors.As(err, &conf):
+		text = conf.Class + ": " + conf.Text
+		hint = "Correct " + conf.Key + " in the properties file."
+	}
+	log.Line("ERROR", "kafka.Kafka$", fatal, text)
+	if hint != "" {
+		log.Line("WARN", "highwater", hint)
+	}
+	return 1
+}
+
+// startDaemon runs the same command in the background, detached from the terminal, with its output in logs/kafkaServer.out
+// of LOG_DIR or the current directory.
+func startDaemon(e *Env, file string, overrides []string) int {
+	dir := os.Getenv("LOG_DIR")
+	if dir == "" {
+		dir = "logs"
+	}
+	self, err := os.Executable()
+	if err == nil {
+		err = os.MkdirAll(dir, 0o755)
+	}
+	var out *os.File
+	if err == nil {
+		out, err = os.OpenFile(filepath.Join(dir, "kafkaServer.out"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	}
+	if err != nil {
+		e.Errorf("%s: %v", e.Name, err)
+		return 1
+	}
+	defer out.Close()
+	args := []string{"server-start", file}
+	for _, o := range overrides {
+		args = append(args, "--override", o)
+	}
+	cmd := exec.Command(self, args...)
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		e.Errorf("%s: %v", e.Name, err)
+		return 1
+	}
+	return 0
+}
+
+// serverLog writes a node's log in the form that Kafka's default log4j configuration has.
+type serverLog struct {
+	mu    sync.Mutex // guards w
+	w     io.Writer
+	flush func()
+	level slog.Leveler
+	attrs string
+}
+
+func (l *serverLog) Enabled(_ context.Context, level slog.Level) bool {
+	return level >= l.level.Level()
+}
+
+func (l *serverLog) Handle(_ context.Context, r slog.Record) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "[%s] %s %s", r.Time.Format("2006-01-02 15:04:05,000"), r.Level, r.Message)
+	b.WriteString(l.attrs)
+	r.Attrs(func(a slog.Attr) bool {
+		fmt.Fprintf(&b, " %s=%v", a.Key, a.Value)
+		return true
+	})
+	b.WriteString(" (" + loggerOf(r.PC) + ")\n")
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, err := io.WriteString(l.w, b.String())
+	l.flush()
+	return err
+}
+
+// loggerOf names the package that logged.
+func loggerOf(pc uintptr) string {
+	f, _ := runtime.CallersFrames([]uintptr{pc}).Next()
+	name := f.Function[strings.LastIndexByte(f.Function, '/')+1:]
+	if i := strings.IndexByte(name, '.'); i > 0 {
+		name = name[:i]
+	}
+	return "highwater." + name
+}
+
+func (l *serverLog) WithAttrs(attrs []slog.Attr) slog.Handler {
+	c := &serverLog{w: l.w, flush: l.flush, level: l.level, attrs: l.attrs}
+	for _, a := range attrs {
+		c.attrs += fmt.Sprintf(" %s=%v", a.Key, a.Value)
+	}
+	return c
+}
+
+func (l *serverLog) WithGroup(string) slog.Handler { return l }

@@ -1,0 +1,239 @@
+package node
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/highwater/highwater/internal/api"
+	"github.com/highwater/highwater/internal/kafka"
+	"github.com/highwater/highwater/internal/lifecycle"
+	"github.com/highwater/highwater/internal/metadata"
+	"github.com/highwater/highwater/internal/replica"
+	"github.com/highwater/highwater/internal/storage"
+)
+
+func (n *Node) idText() string { return strconv.Itoa(int(n.id)) }
+
+func randomBytes() (b [16]byte) {
+	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
+	return b
+}
+
+// recoverLogs opens every log, takes in the image as it is now, and begins the background work.
+func (n *Node) recoverLogs(ctx context.Context) error {
+	c := n.Config()
+	n.alters = newAlters(n)
+	n.replicas = replica.NewSet(replica.Options{
+		ID: n.id, Dirs: n.brokerDirs(), LagMax: c.Millis("replica.lag.time.max.ms"),
+		Config: func(image *metadata.Image, topic string) replica.TopicConfig {
+			return topicConfig(n.Config(), image, topic)
+		},
+		Alter:    n.alters.add,
+		Failed:   n.replicaFailed,
+		Assigned: n.alters.assigned,
+		Removed:  func(d *storage.Dir, name string, delay time.Duration) { n.disks.RemovePartition(d, name, delay) },
+		Note: func(msg string, tp kafka.TopicPartition, err error) {
+			n.log.Warn(msg, "partition", tp.String(), "error", err)
+		},
+		Unique: randomBytes,
+	})
+	n.disks = &disks{n}
+	image := n.Image()
+	if err := n.disks.Load(ctx, func(tp kafka.TopicPartition) storage.Config {
+		return topicConfig(n.Config(), image, tp.Topic).Log
+	}); err != nil {
+		return err
+	}
+	n.applyMu.Lock()
+	n.replicas.Start(time.Now(), n.Image())
+	n.started = true
+	n.applyMu.Unlock()
+	n.disks.Start()
+	n.ticks.start(n.Config().Millis("replica.lag.time.max.ms")/2, func(now time.Time) {
+		for _, r := range n.replicas.All() {
+			r.Tick(now)
+		}
+	})
+	return nil
+}
+
+// brokerDirs are the directories for partitions: all but a metadata directory that stands alone.
+func (n *Node) brokerDirs() []*replica.Dir {
+	var out []*replica.Dir
+	for _, d := range n.dirs {
+		for _, path := range n.static.LogDirs {
+			if d.Path() == path {
+				out = append(out, d)
+			}
+		}
+	}
+	return out
+}
+
+func (n *Node) stopLogs(context.Context) error {
+	n.ticks.stop()
+	n.alters.close()
+	return n.disks.Stop()
+}
+
+// serve asks to be unfenced and, when that is done, lets clients in.
+func (n *Node) serve(ctx context.Context) error {
+	n.uplink.Ready()
+	if err := n.uplink.Await(ctx, lifecycle.Running); err != nil {
+		return err
+	}
+	var names []string
+	for _, e := range n.static.Listeners {
+		if !n.isControllerListener(e.Listener) {
+			names = append(names, e.Listener)
+		}
+	}
+	return n.server.Serve(names...)
+}
+
+// shutDown lets the controller move leaders away while this broker still serves.
+func (n *Node) shutDown(ctx context.Context) error {
+	if !n.static.Bool("controlled.shutdown.enable") {
+		return nil
+	}
+	if err := n.uplink.Stop(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return nil
+}
+
+func (n *Node) isControllerListener(name string) bool {
+	for _, c := range n.static.ControllerListenerNames {
+		if c == name {
+			return true
+		}
+	}
+	return false
+}
+
+// replicaFailed is called with a replica's lock held.
+func (n *Node) replicaFailed(r *replica.Replica, err error) {
+	n.log.Error("replica is offline", "partition", r.Partition().String(), "error", err)
+}
+
+// brokerAPI is what the handlers of a broker's listeners work with.
+func (n *Node) brokerAPI() *api.Broker {
+	c := n.static
+	return &api.Broker{
+		ID: n.id, ClusterID: n.identity.clusterID, Replicas: func() *replica.Set { return n.replicas },
+		Image: n.Image, Config: n.Config,
+		Forward:      api.Forward(n.ask, c.Millis("request.timeout.ms")),
+		AutoCreate:   n.autoCreate,
+		ProducerID:   func(done func(kafka.ProducerID, error)) { n.uplink.ProducerID(done) },
+		LoggerLevels: n.loggerLevels,
+		Sessions:     api.NewSessions(int(c.Int("max.incremental.fetch.session.cache.slots")), newRand()),
+		Limits: api.Limits{
+			FetchMaxBytes:           int(c.Int("fetch.max.bytes")),
+			MaxRequestPartitionSize: int(c.Int("max.request.partition.size.limit")),
+			AutoCreateTopicsEnable:  c.Bool("auto.create.topics.enable"),
+		},
+	}
+}
+
+func (n *Node) ask(req kmsg.Request, deadline time.Time, done func(kmsg.Response, error)) {
+	n.uplink.Ask(req, deadline, done)
+}
+
+func (n *Node) loggerLevels() map[string]string { return map[string]string{"root": "INFO"} }
+
+// autoCreate asks for topics that a client's Metadata request named. A second wish for a topic while the first is under way
+// finds TOPIC_ALREADY_EXISTS, which is as good.
+func (n *Node) autoCreate(names []string) {
+	c := n.Config()
+	req := kmsg.NewPtrCreateTopicsRequest()
+	req.Version = req.MaxVersion()
+	req.TimeoutMillis = int32(c.Int("request.timeout.ms"))
+	for _, name := range names {
+		t := kmsg.NewCreateTopicsRequestTopic()
+		t.Topic, t.NumPartitions, t.ReplicationFactor = name, int32(c.Int("num.partitions")), int16(c.Int("default.replication.factor"))
+		internal := func(prefix, policy string) {
+			t.NumPartitions = int32(c.Int(prefix + ".num.partitions"))
+			t.ReplicationFactor = int16(c.Int(prefix + ".replication.factor"))
+			for _, kv := range [][2]string{
+				{"cleanup.policy", policy}, {"segment.bytes", strconv.FormatInt(c.Int(prefix+".segment.bytes"), 10)},
+				{"compression.type", "producer"},
+			} {
+				tc := kmsg.NewCreateTopicsRequestTopicConfig()
+				tc.Name, tc.Value = kv[0], &kv[1]
+				t.Configs = append(t.Configs, tc)
+			}
+		}
+		switch name {
+		case kafka.ConsumerOffsetsTopic:
+			internal("offsets.topic", "compact")
+		case kafka.TransactionStateTopic:
+			internal("transaction.state.log", "compact")
+		}
+		req.Topics = append(req.Topics, t)
+	}
+	env := api.Wrap(req, "highwater-auto-create", "User:ANONYMOUS")
+	n.ask(env, time.Now().Add(c.Millis("request.timeout.ms")), func(m kmsg.Response, err error) {
+		if err != nil {
+			n.log.Warn("topics could not be created automatically", "topics", names, "error", err)
+		}
+	})
+}
+
+// alters sends changes of ISRs, and of the directories of replicas, to the controller: one request at a time, with
+// everything that has come meanwhile.
+type alters struct {
+	n    *Node
+	mu   sync.Mutex
+	isrs map[*replica.Replica]kmsg.AlterPartitionRequestTopicPartition
+	dirs map[kafka.DirectoryID]map[kafka.TopicID][]int32
+	busy [2]bool // a request of ISRs, of directories, is out
+	over bool
+}
+
+const alterTimeout = 30 * time.Second
+
+func newAlters(n *Node) *alters {
+	return &alters{n: n, isrs: make(map[*replica.Replica]kmsg.AlterPartitionRequestTopicPartition), dirs: make(map[kafka.DirectoryID]map[kafka.TopicID][]int32)}
+}
+
+func (a *alters) close() {
+	a.mu.Lock()
+	a.over = true
+	a.mu.Unlock()
+}
+
+func (a *alters) assigned(p kafka.TopicIDPartition, dir kafka.DirectoryID) {
+	a.mu.Lock()
+	if a.dirs[dir] == nil {
+		a.dirs[dir] = make(map[kafka.TopicID][]int32)
+	}
+	a.dirs[dir][p.TopicID] = append(a.dirs[dir][p.TopicID], p.Partition)
+	a.mu.Unlock()
+	a.sendDirs()
+}
+
+func (a *alters) sendDirs() {
+	a.mu.Lock()
+	if a.busy[1] || a.over || len(a.dirs) == 0 {
+		a.mu.Unlock()
+		return
+	}
+	send := a.dirs
+	a.dirs, a.busy[1] = make(map[kafka.DirectoryID]map[kafka.TopicID][]int32), true
+	a.mu.Unlock()
+	a.n.uplink.AssignDirectories(send, time.Now().Add(alterTimeout), func(err error) {
+		a.mu.Lock()
+		a.busy[1] = false
+		if err != nil && !a.over {
+			a.n.log.Warn("controller didn't take the directories of replicas", "error", err)
+		}
+		a.mu.Unlock()
+		a.sendDirs()
+	})
+}

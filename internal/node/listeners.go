@@ -1,0 +1,153 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/highwater/highwater/internal/api"
+	"github.com/highwater/highwater/internal/config"
+	"github.com/highwater/highwater/internal/server"
+)
+
+// bind makes the tables of handlers and binds every listener's port, so that a port in use ends the start at once. Nobody is
+// served yet.
+func (n *Node) bind(ctx context.Context) error {
+	c := n.static
+	unstable := c.Bool("unstable.api.versions.enable")
+	versions := func(compare bool) *api.APIVersions {
+		return &api.APIVersions{ClusterID: n.identity.clusterID, NodeID: n.id, Compare: compare, Features: n.features}
+	}
+	cfg := server.Config{
+		MaxRequestBytes: int32(c.Int("socket.request.max.bytes")),
+		QueuedBytes:     c.Int("queued.max.request.bytes"),
+		SendBuffer:      int(c.Int("socket.send.buffer.bytes")),
+		ReceiveBuffer:   int(c.Int("socket.receive.buffer.bytes")),
+		Backlog:         int(c.Int("socket.listen.backlog.size")),
+		IdleTime:        c.Millis("connections.max.idle.ms"),
+		Limits:          connectionLimits(c),
+	}
+	for _, e := range c.Listeners {
+		if p := e.Protocol; p != "PLAINTEXT" {
+			return fmt.Errorf("listeners: %s has the security protocol %s, which this version does not serve yet; use PLAINTEXT in listener.security.protocol.map", e, p)
+		}
+		l := server.Listener{Name: e.Listener, Host: e.Host, Port: e.Port, Controller: n.isControllerListener(e.Listener), Protected: e.Listener == c.InterBrokerListener}
+		if v, err := c.ForListener(e.Listener, "max.connections"); err == nil && !v.Null && v.Int < 1<<31-1 {
+			l.MaxConnections = int(v.Int)
+		}
+		if l.Controller {
+			h := n.controllerAPI()
+			v := versions(false)
+			h.Table = api.NewTable(api.ControllerListener, unstable, h.Routes(v.Handle)...)
+			v.Table, l.Table = h.Table, h.Table
+		} else {
+			v := versions(true)
+			l.Table = api.NewTable(api.BrokerListener, unstable, n.brokerAPI().Routes(v.Handle)...)
+			v.Table = l.Table
+		}
+		cfg.Listeners = append(cfg.Listeners, l)
+	}
+	s, err := server.New(cfg, n.log)
+	if err != nil {
+		return err
+	}
+	n.server = s
+	if err := s.Listen(ctx); err != nil {
+		n.server = nil
+		if errors.Is(err, syscall.EADDRINUSE) {
+			for _, l := range cfg.Listeners {
+				if strings.Contains(err.Error(), "listener "+l.Name+":") {
+					return &StartError{
+						Class: "org.apache.kafka.common.KafkaException", Fatal: "Unable to start acceptor for " + l.Name,
+						Text: fmt.Sprintf("Socket server failed to bind to %s: Address already in use.", net.JoinHostPort(l.Host, strconv.Itoa(l.Port))),
+						Hint: fmt.Sprintf("Stop the process that listens there, or give %s another port in listeners.", l.Name),
+						Err:  err,
+					}
+				}
+			}
+		}
+		return err
+	}
+	return nil
+}
+
+func (n *Node) unbind(ctx context.Context) error { return n.server.Stop(ctx) }
+
+// boundPort is an endpoint's port; where the configuration says 0, the one that the OS chose.
+func (n *Node) boundPort(e config.Endpoint) uint16 {
+	if e.Port == 0 {
+		if a, ok := n.server.Addr(e.Listener); ok {
+			return a.Port()
+		}
+	}
+	return uint16(e.Port)
+}
+
+func connectionLimits(c *config.Broker) server.Limits {
+	l := server.Limits{
+		Connections:   int(c.Int("max.connections")),
+		PerIP:         int(c.Int("max.connections.per.ip")),
+		PerIPOverride: make(map[string]int),
+		CreationRate:  int(c.Int("max.connection.creation.rate")),
+	}
+	if l.PerIP == 0 {
+		l.PerIP = -1 // Kafka's 0: nobody but those with an override
+	}
+	for host, most := range c.MaxConnectionsPerIPOverrides() {
+		l.PerIPOverride[host] = int(most)
+	}
+	return l
+}
+
+// features are what ApiVersions tells.
+func (n *Node) features() api.Features {
+	image := n.Image()
+	f := api.Features{Epoch: image.Provenance().Offset}
+	for _, s := range supportedFeatures(n.static.Bool("unstable.feature.versions.enable")) {
+		lo := s.Min
+		if s.Name != "metadata.version" && lo > 0 {
+			lo = 0
+		}
+		f.Supported = append(f.Supported, api.SupportedFeature{Name: s.Name, Min: lo, Max: s.Max})
+	}
+	for name, level := range image.Features() {
+		f.Finalized = append(f.Finalized, api.FinalizedFeature{Name: name, Level: level})
+	}
+	return f
+}
+
+// ticker calls something at an interval on one goroutine.
+type ticker struct {
+	quit chan struct{}
+	done chan struct{}
+}
+
+func (t *ticker) start(every time.Duration, f func(now time.Time)) {
+	t.quit, t.done = make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(t.done)
+		tick := time.NewTicker(max(every, time.Millisecond))
+		defer tick.Stop()
+		for {
+			select {
+			case <-t.quit:
+				return
+			case now := <-tick.C:
+				f(now)
+			}
+		}
+	}()
+}
+
+func (t *ticker) stop() {
+	if t.quit == nil {
+		return
+	}
+	close(t.quit)
+	<-t.done
+}

@@ -1,0 +1,34 @@
+package node
+
+import (
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/highwater/highwater/internal/peer"
+	"github.com/highwater/highwater/internal/raft"
+)
+
+// peers sends requests to controllers, by package peer.
+type peers struct {
+	client   *peer.Client
+	protocol peer.Protocol
+}
+
+// Send implements raftloop.Peer.
+func (p *peers) Send(to raft.Node, req kmsg.Request, timeout time.Duration, done func(kmsg.Response, error)) {
+	p.client.Send(peer.Endpoint{Host: to.Host, Port: to.Port, Protocol: p.protocol}, req, timeout, done)
+}
+
+// peers is made when it is first needed: by the quorum.
+func (n *Node) peers() *peers {
+	if n.controllers == nil {
+		n.controllers = &peers{client: peer.New(peer.Config{ClientID: n.idText()}, n.log)}
+		if name := n.controllerListener(); name != "" {
+			n.controllers.protocol = peer.Protocol(protocolNumbers[n.static.Protocols[name]])
+		}
+	}
+	return n.controllers
+}
+
+func (n *Node) closePeers() { n.controllers.client.Close() }
