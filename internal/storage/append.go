@@ -301,6 +301,9 @@ func (l *Log) rollLocked(base kafka.Offset, now time.Time) (bool, error) {
 	if size == 0 && base == s.base {
 		return false, nil
 	}
+	if err := l.syncNamesLocked(); err != nil {
+		return false, l.fail(err)
+	}
 	// What is still in memory of the old segment's indexes goes into the files now, in case that the process is killed before
 	// the Flush that a roll asks for.
 	s.mu.Lock()
@@ -328,6 +331,26 @@ func (l *Log) rollLocked(base kafka.Offset, now time.Time) (bool, error) {
 	}
 	l.view.Store(&view{append(v.segments[:len(v.segments):len(v.segments)], n)})
 	return true, nil
+}
+
+// syncNamesLocked makes the name of the segment that a roll completes durable, unless the Flush after the roll before has done it
+// already, as it mostly has. Else a power cut could lose that segment as a whole and keep the next: a log that begins too
+// late looks like one whose beginning was deleted.
+func (l *Log) syncNamesLocked() error {
+	if !l.namesDirty.Load() {
+		return nil
+	}
+	if l.newDir.Load() {
+		if err := l.dir.syncNames(); err != nil {
+			return fmt.Errorf("sync directory %s: %w", l.dir.path, err)
+		}
+	}
+	l.namesDirty.Store(false)
+	if err := l.fs.SyncDir(l.path); err != nil {
+		l.namesDirty.Store(true)
+		return fmt.Errorf("sync directory %s: %w", l.path, err)
+	}
+	return nil
 }
 
 // newSegmentLocked makes the files of an empty segment.

@@ -1,0 +1,417 @@
+package storageloop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/highwater/highwater/internal/kafka"
+	"github.com/highwater/highwater/internal/storage"
+)
+
+// Options is what a Loop needs. Intervals that are 0 have Kafka's default.
+type Options struct {
+	Dirs []*storage.Dir
+	Log  *slog.Logger
+
+	RecoveryThreads int // num.recovery.threads.per.data.dir
+
+	RetentionCheck          time.Duration // log.retention.check.interval.ms
+	RecoveryPointCheckpoint time.Duration // log.flush.offset.checkpoint.interval.ms
+	StartOffsetCheckpoint   time.Duration // log.flush.start.offset.checkpoint.interval.ms
+	HighWatermarkCheckpoint time.Duration // replica.high.watermark.checkpoint.interval.ms
+	ProducerExpirationCheck time.Duration // producer.id.expiration.check.interval.ms
+	DeletedPartitionDelay   time.Duration // after which a …-delete directory from before the start goes; log.segment.delete.delay.ms
+	DirFailed               func(d *storage.Dir, err error)
+	PartitionFailed         func(d *storage.Dir, p kafka.TopicPartition, err error)
+}
+
+// tick is how often a directory is asked what is due. It bounds how late flush.ms and removals are.
+const tick = time.Second
+
+// Loop is the background work over all log directories.
+type Loop struct {
+	o    Options
+	dirs []*dirLoop
+
+	stop chan struct{}
+	done sync.WaitGroup
+
+	mu      sync.Mutex
+	started bool
+	stopped bool
+}
+
+// dirLoop is the work on one directory.
+type dirLoop struct {
+	*Loop
+	dir  *storage.Dir
+	wake chan struct{} // a segment has rolled
+
+	mu       sync.Mutex
+	removals []removal // deleted partitions
+	failed   bool      // DirFailed was told
+}
+
+type removal struct {
+	name string
+	due  time.Time
+}
+
+// New makes a Loop; nothing happens before Load or Start.
+func New(o Options) *Loop {
+	byDefault := func(d *time.Duration, kafkas time.Duration) {
+		if *d <= 0 {
+			*d = kafkas
+		}
+	}
+	byDefault(&o.RetentionCheck, 5*time.Minute)
+	byDefault(&o.RecoveryPointCheckpoint, time.Minute)
+	byDefault(&o.StartOffsetCheckpoint, time.Minute)
+	byDefault(&o.HighWatermarkCheckpoint, 5*time.Second)
+	byDefault(&o.ProducerExpirationCheck, 10*time.Minute)
+	byDefault(&o.DeletedPartitionDelay, time.Minute)
+	if o.RecoveryThreads <= 0 {
+		o.RecoveryThreads = 2
+	}
+	if o.DirFailed == nil {
+		o.DirFailed = func(*storage.Dir, error) {}
+	}
+	if o.PartitionFailed == nil {
+		o.PartitionFailed = func(*storage.Dir, kafka.TopicPartition, error) {}
+	}
+	l := &Loop{o: o, stop: make(chan struct{})}
+	for _, d := range o.Dirs {
+		l.dirs = append(l.dirs, &dirLoop{Loop: l, dir: d, wake: make(chan struct{}, 1)})
+	}
+	return l
+}
+
+// Load opens the logs of all directories, several at a time, and recovers those that weren't closed cleanly. A partition whose
+// files are corrupt where recovery can't help is left out and reported to PartitionFailed. An error of the disk takes its
+// directory offline (DirFailed) and not the others. Load fails if a directory holds what is no partition, or ctx ends.
+func (l *Loop) Load(ctx context.Context, config func(p kafka.TopicPartition) storage.Config) error {
+	errs := make([]error, len(l.dirs))
+	var wg sync.WaitGroup
+	for i, d := range l.dirs {
+		wg.Go(func() { errs[i] = d.load(ctx, config) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func (d *dirLoop) load(ctx context.Context, config func(p kafka.TopicPartition) storage.Config) error {
+	began := time.Now()
+	for _, n := range d.dir.Notes() {
+		d.o.Log.Warn("log directory", "dir", d.dir.Path(), "note", n)
+	}
+	all, err := d.dir.Partitions()
+	if err != nil {
+		return err
+	}
+	clean, _ := d.dir.Clean()
+	if err := d.dir.Begin(); err != nil {
+		return err
+	}
+	work := make(chan storage.PartitionDir)
+	var wg sync.WaitGroup
+	var mu sync.Mutex // guards opened and recovered
+	opened, recovered := 0, 0
+	for range d.o.RecoveryThreads {
+		wg.Go(func() {
+			for p := range work {
+				r, ok := d.open(p, config(p.Partition))
+				mu.Lock()
+				if ok {
+					opened++
+				}
+				recovered += r.Recovered
+				mu.Unlock()
+			}
+		})
+	}
+	for _, p := range all {
+		if p.Kind == storage.Deleted {
+			d.remove(p.Name, d.o.DeletedPartitionDelay)
+		}
+		if p.Kind != storage.Current || d.dir.Err() != nil {
+			continue
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		work <- p
+	}
+	close(work)
+	wg.Wait()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	d.reportFailure()
+	d.o.Log.Info("logs loaded", "dir", d.dir.Path(), "clean", clean, "logs", opened, "recoveredSegments", recovered, "took", time.Since(began))
+	return nil
+}
+
+// open opens one partition's log. What recovery did is logged; what it couldn't do is reported.
+func (d *dirLoop) open(p storage.PartitionDir, c storage.Config) (storage.Recovery, bool) {
+	_, r, err := d.dir.Open(p, c, time.Now())
+	for _, n := range r.Notes {
+		d.o.Log.Warn("log recovery", "partition", p.Partition, "note", n)
+	}
+	if err == nil {
+		return r, true
+	}
+	d.o.Log.Error("log could not be opened", "partition", p.Partition, "dir", d.dir.Path(), "error", err)
+	d.o.PartitionFailed(d.dir, p.Partition, err)
+	return r, false
+}
+
+// Start starts the goroutines.
+func (l *Loop) Start() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.started || l.stopped {
+		return
+	}
+	l.started = true
+	for _, d := range l.dirs {
+		l.done.Go(d.sync)
+		l.done.Go(d.keep)
+		l.done.Go(d.checkpoint)
+	}
+}
+
+// Stop ends the goroutines and waits for what they are doing. It may be called again.
+func (l *Loop) Stop() {
+	l.mu.Lock()
+	if !l.stopped {
+		l.stopped = true
+		close(l.stop)
+	}
+	l.mu.Unlock()
+	l.done.Wait()
+}
+
+// Close stops the background work, closes all logs, several at a time, writes the checkpoints and, in directories where nothing
+// failed, the clean-shutdown mark with the broker's epoch, and gives the directories' locks back.
+func (l *Loop) Close(epoch kafka.BrokerEpoch) error {
+	l.Stop()
+	errs := make([]error, len(l.dirs))
+	var wg sync.WaitGroup
+	for i, d := range l.dirs {
+		wg.Go(func() { errs[i] = d.close(epoch) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func (d *dirLoop) close(epoch kafka.BrokerEpoch) error {
+	work := make(chan *storage.Log)
+	var wg sync.WaitGroup
+	var mu sync.Mutex // guards failed
+	var failed error
+	for range d.o.RecoveryThreads {
+		wg.Go(func() {
+			for log := range work {
+				if err := log.Close(); err != nil {
+					mu.Lock()
+					failed = errors.Join(failed, fmt.Errorf("close log %v: %w", log.Partition(), err))
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	for _, log := range d.dir.Logs() {
+		work <- log
+	}
+	close(work)
+	wg.Wait()
+	return d.dir.Finish(epoch, failed)
+}
+
+// Rolled asks for a sync of the segment that has just been completed (storage.Appended.Rolled). It doesn't wait.
+func (l *Loop) Rolled(log *storage.Log) {
+	for _, d := range l.dirs {
+		if d.dir == log.Dir() {
+			select {
+			case d.wake <- struct{}{}:
+			default: // it is awake already
+			}
+		}
+	}
+}
+
+// RemovePartition removes a partition's directory, whose name ends in -delete, after delay.
+func (l *Loop) RemovePartition(dir *storage.Dir, name string, delay time.Duration) {
+	for _, d := range l.dirs {
+		if d.dir == dir {
+			d.remove(name, delay)
+		}
+	}
+}
+
+func (d *dirLoop) remove(name string, delay time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.removals = append(d.removals, removal{name, time.Now().Add(delay)})
+}
+
+// stopping tells whether Stop was called: a long round breaks off.
+func (l *Loop) stopping() bool {
+	select {
+	case <-l.stop:
+		return true
+	default:
+		return false
+	}
+}
+
+// reportFailure tells DirFailed, once, that the directory went offline.
+func (d *dirLoop) reportFailure() bool {
+	err := d.dir.Err()
+	if err == nil {
+		return false
+	}
+	d.mu.Lock()
+	told := d.failed
+	d.failed = true
+	d.mu.Unlock()
+	if !told {
+		d.o.Log.Error("log directory failed", "dir", d.dir.Path(), "error", err)
+		d.o.DirFailed(d.dir, err)
+	}
+	return true
+}
+
+// sync is the goroutine that makes data durable: segments that have rolled, and logs whose flush.ms has passed.
+func (d *dirLoop) sync() {
+	t := time.NewTicker(tick)
+	defer t.Stop()
+	for {
+		select {
+		case <-d.stop:
+			return
+		case <-d.wake:
+		case <-t.C:
+		}
+		if d.reportFailure() {
+			return
+		}
+		now := time.Now()
+		for _, log := range d.dir.FlushDue(now) {
+			if d.stopping() {
+				return
+			}
+			if err := log.FlushAt(now); err != nil && !errors.Is(err, storage.ErrClosed) {
+				d.o.Log.Error("flush failed", "partition", log.Partition(), "error", err)
+			}
+		}
+	}
+}
+
+// keep is the goroutine that deletes: by retention, what was deleted long enough ago, and the memory of old producers.
+func (d *dirLoop) keep() {
+	t := time.NewTicker(tick)
+	defer t.Stop()
+	began := time.Now()
+	// Kafka lets half a minute pass before the first round (log.initial.task.delay.ms).
+	retention, producers := began.Add(min(d.o.RetentionCheck, 30*time.Second)), began.Add(d.o.ProducerExpirationCheck)
+	for {
+		select {
+		case <-d.stop:
+			return
+		case <-t.C:
+		}
+		if d.dir.Err() != nil {
+			return
+		}
+		now := time.Now()
+		if !now.Before(retention) {
+			retention = now.Add(d.o.RetentionCheck)
+			d.retain(now)
+		}
+		if !now.Before(producers) {
+			producers = now.Add(d.o.ProducerExpirationCheck)
+			for _, log := range d.dir.Logs() {
+				log.ExpireProducers(now)
+			}
+		}
+		d.removeDue(now)
+	}
+}
+
+// retain applies retention to every log.
+func (d *dirLoop) retain(now time.Time) {
+	for _, log := range d.dir.Logs() {
+		if d.stopping() || d.dir.Err() != nil {
+			return
+		}
+		deleted, err := log.DeleteOldSegments(now)
+		for _, s := range deleted {
+			d.o.Log.Info("segment deleted", "partition", log.Partition(), "baseOffset", s.BaseOffset, "size", s.Size, "reason", s.Reason)
+		}
+		if err != nil && !errors.Is(err, storage.ErrClosed) && !errors.Is(err, storage.ErrFailed) {
+			d.o.Log.Error("retention failed", "partition", log.Partition(), "error", err)
+		}
+	}
+}
+
+// removeDue removes deleted segments and partitions whose delay has passed.
+func (d *dirLoop) removeDue(now time.Time) {
+	for _, log := range d.dir.RemovalDue(now) {
+		if _, err := log.RemoveDeleted(now); err != nil && !errors.Is(err, storage.ErrClosed) {
+			d.o.Log.Error("deleted segment could not be removed", "partition", log.Partition(), "error", err)
+		}
+	}
+	d.mu.Lock()
+	var due []string
+	kept := d.removals[:0]
+	for _, r := range d.removals {
+		if r.due.After(now) {
+			kept = append(kept, r)
+		} else {
+			due = append(due, r.name)
+		}
+	}
+	d.removals = kept
+	d.mu.Unlock()
+	for _, name := range due {
+		if d.stopping() {
+			return // the next start finds what is left
+		}
+		if err := d.dir.RemovePartition(name); err != nil {
+			d.o.Log.Error("deleted partition could not be removed", "name", name, "error", err)
+			continue
+		}
+		d.o.Log.Info("deleted partition removed", "dir", d.dir.Path(), "name", name)
+	}
+}
+
+// checkpoint is the goroutine that writes the checkpoint files.
+func (d *dirLoop) checkpoint() {
+	hw := time.NewTicker(d.o.HighWatermarkCheckpoint)
+	defer hw.Stop()
+	recovery := time.NewTicker(d.o.RecoveryPointCheckpoint)
+	defer recovery.Stop()
+	start := time.NewTicker(d.o.StartOffsetCheckpoint)
+	defer start.Stop()
+	for {
+		var err error
+		select {
+		case <-d.stop:
+			return
+		case <-hw.C:
+			err = d.dir.CheckpointHighWatermarks()
+		case <-recovery.C:
+			err = d.dir.CheckpointRecoveryPoints()
+		case <-start.C:
+			err = d.dir.CheckpointStartOffsets()
+		}
+		if err != nil {
+			return // the directory is offline; sync reports it
+		}
+	}
+}
