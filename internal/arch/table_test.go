@@ -75,7 +75,10 @@ var packages = []row{
 
 	{"internal/fixture", tool, ""},
 	{"internal/arch", tool, ""},
+	{"internal/vfs/vfstest", tool, ""},
 	{"internal/schema/gen", tool, ""},
+	{"internal/config/gen", tool, ""},
+	{"internal/cli/gentables", tool, ""},
 	{"internal/metadata/gen", tool, ""},
 	// Black-box tests know the node only from outside.
 	{"test/peer", tool, ""},
