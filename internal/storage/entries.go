@@ -70,14 +70,17 @@ func (e *entryFile) replace(fs vfs.FS) error {
 // pages are what searches read.
 var pages = sync.Pool{New: func() any { return new([4096]byte) }}
 
+// entry is the raw bytes of an index entry.
+type entry [timeEntrySize]byte
+
 // find looks for the last entry for which atMost holds; entries are ordered so that it holds for a first part of them. It
-// copies that entry to out and returns its number, or -1 if it holds for none.
-func (e *entryFile) find(out []byte, atMost func(entry []byte) bool) (int, error) {
+// returns that entry and its number, or -1 if it holds for none.
+func (e *entryFile) find(atMost func(entry []byte) bool) (found entry, i int, err error) {
 	w := e.width
 	inTail := len(e.tail) / w
 	low := e.count - inTail // the tail's first entry
 	if inTail > 0 && (low == 0 || atMost(e.tail[:w])) {
-		lo, hi := 0, inTail // answer in [lo, hi) or none
+		lo, hi := 0, inTail // the number of entries for which it holds is in [lo, hi]
 		for lo < hi {
 			mid := int(uint(lo+hi) >> 1)
 			if atMost(e.tail[mid*w : mid*w+w]) {
@@ -87,26 +90,27 @@ func (e *entryFile) find(out []byte, atMost func(entry []byte) bool) (int, error
 			}
 		}
 		if lo == 0 {
-			return -1, nil
+			return found, -1, nil
 		}
-		copy(out, e.tail[(lo-1)*w:lo*w])
-		return low + lo - 1, nil
+		copy(found[:], e.tail[(lo-1)*w:lo*w])
+		return found, low + lo - 1, nil
 	}
 	if low == 0 {
-		return -1, nil
+		return found, -1, nil
 	}
 	f, err := e.file.use()
 	if err != nil {
-		return 0, err
+		return found, 0, err
 	}
 	defer e.file.release()
 	page := pages.Get().(*[4096]byte)
 	defer pages.Put(page)
-	lo, hi := 0, low // the number of entries for which it holds is in [lo, hi]
-	for hi-lo > len(page)/w {
+	lo, hi := 0, low // as above
+	fits := len(page)/w - 1
+	for hi-lo > fits {
 		mid := int(uint(lo+hi) >> 1)
 		if err := readFull(f, page[:w], int64(mid)*int64(w)); err != nil {
-			return 0, err
+			return found, 0, err
 		}
 		if atMost(page[:w]) {
 			lo = mid + 1
@@ -114,43 +118,37 @@ func (e *entryFile) find(out []byte, atMost func(entry []byte) bool) (int, error
 			hi = mid
 		}
 	}
-	from := max(lo-1, 0)
-	n := hi - from
-	if n > len(page)/w {
-		n, from = n-1, from+1 // then the entry before lo is read below
+	from := max(lo-1, 0) // that one is known to be good, if there is one
+	if err := readFull(f, page[:(hi-from)*w], int64(from)*int64(w)); err != nil {
+		return found, 0, err
 	}
-	if err := readFull(f, page[:n*w], int64(from)*int64(w)); err != nil {
-		return 0, err
+	n := 0
+	for n < hi-from && atMost(page[n*w:n*w+w]) {
+		n++
 	}
-	i := 0
-	for i < n && atMost(page[i*w:i*w+w]) {
-		i++
+	if n == 0 {
+		return found, -1, nil
 	}
-	switch {
-	case i > 0:
-		copy(out, page[(i-1)*w:i*w])
-	case from > 0:
-		if err := readFull(f, out[:w], int64(from-1)*int64(w)); err != nil {
-			return 0, err
-		}
-	default:
-		return -1, nil
-	}
-	return from + i - 1, nil
+	copy(found[:], page[(n-1)*w:n*w])
+	return found, from + n - 1, nil
 }
 
-// at copies entry i to out.
-func (e *entryFile) at(i int, out []byte) error {
+// at is entry i.
+func (e *entryFile) at(i int) (found entry, err error) {
 	if first := e.count - len(e.tail)/e.width; i >= first {
-		copy(out, e.tail[(i-first)*e.width:(i-first+1)*e.width])
-		return nil
+		copy(found[:], e.tail[(i-first)*e.width:(i-first+1)*e.width])
+		return found, nil
 	}
 	f, err := e.file.use()
 	if err != nil {
-		return err
+		return found, err
 	}
 	defer e.file.release()
-	return readFull(f, out[:e.width], int64(i)*int64(e.width))
+	page := pages.Get().(*[4096]byte)
+	defer pages.Put(page)
+	err = readFull(f, page[:e.width], int64(i)*int64(e.width))
+	copy(found[:], page[:e.width])
+	return found, err
 }
 
 // truncate keeps the first n entries.

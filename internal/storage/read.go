@@ -250,13 +250,13 @@ func (l *Log) upperBound(v *view, i int, s *Slice) (kafka.Offset, error) {
 	if err := l.openIndexesLocked(s.seg); err != nil {
 		return 0, err
 	}
-	var buf [offsetEntrySize]byte
 	x := &s.seg.idx.offsets
-	n, err := x.find(buf[:], func(e []byte) bool { return int64(decodeOffsetEntry(e).position) < s.pos+int64(s.n) })
+	_, n, err := x.find(func(e []byte) bool { return int64(decodeOffsetEntry(e).position) < s.pos+int64(s.n) })
 	if err != nil || n+1 >= x.count {
 		return bound, err
 	}
-	if err := x.at(n+1, buf[:]); err != nil {
+	buf, err := x.at(n + 1)
+	if err != nil {
 		return 0, err
 	}
 	return s.seg.base + int64(decodeOffsetEntry(buf[:]).relative), nil

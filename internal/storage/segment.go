@@ -140,9 +140,9 @@ func (l *Log) loadIndexesLocked(s *segment, idx *indexes) error {
 	if err := idx.times.load(l, func(e []byte) bool { return decodeTimeEntry(e) != timeEntry{} }); err != nil {
 		return err
 	}
-	var buf [timeEntrySize]byte
 	if n := idx.offsets.count; n > 0 {
-		if err := idx.offsets.at(n-1, buf[:]); err != nil {
+		buf, err := idx.offsets.at(n - 1)
+		if err != nil {
 			return err
 		}
 		e := decodeOffsetEntry(buf[:])
@@ -152,7 +152,8 @@ func (l *Log) loadIndexesLocked(s *segment, idx *indexes) error {
 		idx.lastOffsetEntry = e
 	}
 	if n := idx.times.count; n > 0 {
-		if err := idx.times.at(n-1, buf[:]); err != nil {
+		buf, err := idx.times.at(n - 1)
+		if err != nil {
 			return err
 		}
 		e := decodeTimeEntry(buf[:])
@@ -388,9 +389,8 @@ func (x *indexes) full(maxBytes int32) bool {
 
 // offsetFloor finds the last entry of the offset index at or below an offset: from its position on that offset can be found.
 func (x *indexes) offsetFloor(base, offset kafka.Offset) (offsetEntry, error) {
-	var buf [offsetEntrySize]byte
 	want := offset - base
-	i, err := x.offsets.find(buf[:], func(e []byte) bool { return int64(decodeOffsetEntry(e).relative) <= want })
+	buf, i, err := x.offsets.find(func(e []byte) bool { return int64(decodeOffsetEntry(e).relative) <= want })
 	if i < 0 || err != nil {
 		return offsetEntry{}, err
 	}
@@ -399,8 +399,7 @@ func (x *indexes) offsetFloor(base, offset kafka.Offset) (offsetEntry, error) {
 
 // timeFloor finds the last entry of the time index at or below a timestamp; ok is false if there is none.
 func (x *indexes) timeFloor(timestamp int64) (e timeEntry, ok bool, err error) {
-	var buf [timeEntrySize]byte
-	i, err := x.times.find(buf[:], func(e []byte) bool { return decodeTimeEntry(e).timestamp <= timestamp })
+	buf, i, err := x.times.find(func(e []byte) bool { return decodeTimeEntry(e).timestamp <= timestamp })
 	if i < 0 || err != nil {
 		return timeEntry{}, false, err
 	}

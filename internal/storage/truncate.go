@@ -142,8 +142,7 @@ func (l *Log) cutSegmentLocked(s *segment, offset kafka.Offset) error {
 
 // cut drops index entries at or beyond the offset next or the position pos.
 func (x *indexes) cut(base, next kafka.Offset, pos int64) error {
-	var buf [timeEntrySize]byte
-	n, err := x.offsets.find(buf[:], func(b []byte) bool {
+	buf, n, err := x.offsets.find(func(b []byte) bool {
 		e := decodeOffsetEntry(b)
 		return base+int64(e.relative) < next && int64(e.position) < pos
 	})
@@ -157,7 +156,7 @@ func (x *indexes) cut(base, next kafka.Offset, pos int64) error {
 	if err := x.offsets.truncate(n + 1); err != nil {
 		return err
 	}
-	n, err = x.times.find(buf[:], func(b []byte) bool { return base+int64(decodeTimeEntry(b).relative) < next })
+	buf, n, err = x.times.find(func(b []byte) bool { return base+int64(decodeTimeEntry(b).relative) < next })
 	if err != nil {
 		return err
 	}
