@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"strconv"
 	"sync"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/highwater/highwater/internal/metadata"
 	"github.com/highwater/highwater/internal/replica"
 	"github.com/highwater/highwater/internal/storage"
+	"github.com/highwater/highwater/internal/storageloop"
 )
 
 func (n *Node) idText() string { return strconv.Itoa(int(n.id)) }
@@ -37,13 +39,32 @@ func (n *Node) recoverLogs(ctx context.Context) error {
 		Alter:    n.alters.add,
 		Failed:   n.replicaFailed,
 		Assigned: n.alters.assigned,
+		Rolled:   func(l *storage.Log) { n.disks.Rolled(l) },
 		Removed:  func(d *storage.Dir, name string, delay time.Duration) { n.disks.RemovePartition(d, name, delay) },
 		Note: func(msg string, tp kafka.TopicPartition, err error) {
 			n.log.Warn(msg, "partition", tp.String(), "error", err)
 		},
 		Unique: randomBytes,
 	})
-	n.disks = &disks{n}
+	var dirs []*storage.Dir
+	for _, d := range n.brokerDirs() {
+		dirs = append(dirs, d.Dir)
+	}
+	n.disks = storageloop.New(storageloop.Options{
+		Dirs: dirs, Log: n.log,
+		RecoveryThreads:         int(c.Int("num.recovery.threads.per.data.dir")),
+		RetentionCheck:          c.Millis("log.retention.check.interval.ms"),
+		RecoveryPointCheckpoint: c.Millis("log.flush.offset.checkpoint.interval.ms"),
+		StartOffsetCheckpoint:   c.Millis("log.flush.start.offset.checkpoint.interval.ms"),
+		HighWatermarkCheckpoint: c.Millis("replica.high.watermark.checkpoint.interval.ms"),
+		ProducerExpirationCheck: c.Millis("producer.id.expiration.check.interval.ms"),
+		DeletedPartitionDelay:   c.Millis("log.segment.delete.delay.ms"),
+		DirFailed:               n.dirFailed,
+		PartitionFailed: func(_ *storage.Dir, p kafka.TopicPartition, err error) {
+			n.log.Error("partition is offline: its files failed their check", "partition", p.String(), "error", err)
+			n.replicas.Broken(p, err)
+		},
+	})
 	image := n.Image()
 	if err := n.disks.Load(ctx, func(tp kafka.TopicPartition) storage.Config {
 		return topicConfig(n.Config(), image, tp.Topic).Log
@@ -79,7 +100,32 @@ func (n *Node) brokerDirs() []*replica.Dir {
 func (n *Node) stopLogs(context.Context) error {
 	n.ticks.stop()
 	n.alters.close()
-	return n.disks.Stop()
+	n.disks.Stop()
+	return nil
+}
+
+// dirFailed takes a log directory's replicas offline and tells the controller. Without the metadata log, or without any
+// directory, the node cannot go on.
+func (n *Node) dirFailed(failed *storage.Dir, err error) {
+	n.log.Error("log directory is offline", "dir", failed.Path(), "error", err)
+	online := 0
+	for _, d := range n.brokerDirs() {
+		if d.Dir.Err() == nil {
+			online++
+		}
+		if d.Dir == failed && !d.ID.IsZero() {
+			n.uplink.DirsFailed(d.ID)
+		}
+	}
+	if failed.Path() == n.static.MetadataLogDir || online == 0 {
+		n.fail(fmt.Errorf("log directory %s failed: %w", failed.Path(), err))
+		return
+	}
+	for _, r := range n.replicas.All() {
+		if r.Log().Dir() == failed {
+			r.Fail(err)
+		}
+	}
 }
 
 // serve asks to be unfenced and, when that is done, lets clients in.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/highwater/highwater/internal/replica"
 	"github.com/highwater/highwater/internal/server"
 	"github.com/highwater/highwater/internal/storage"
+	"github.com/highwater/highwater/internal/storageloop"
 	"github.com/highwater/highwater/internal/uplink"
 	"github.com/highwater/highwater/internal/vfs"
 )
@@ -48,7 +50,7 @@ type Node struct {
 	server      *server.Server
 	control     *controllerSide // nil without the controller role
 	replicas    *replica.Set    // nil without the broker role, as all below
-	disks       *disks
+	disks       *storageloop.Loop
 	uplink      *uplink.Uplink
 	alters      *alters
 	ticks       ticker
@@ -194,10 +196,12 @@ func (n *Node) closeDirs(context.Context) error {
 		return n.abandonDirs()
 	}
 	_, epoch := n.uplink.State()
-	var errs []error
+	err := n.disks.Close(epoch)
 	for _, d := range n.dirs {
-		errs = append(errs, d.Close(epoch))
+		if !slices.Contains(n.brokerDirs(), d) { // the metadata log's own: raft has closed what is in it
+			err = errors.Join(err, d.Abandon())
+		}
 	}
 	n.dirs = nil
-	return errors.Join(errs...)
+	return err
 }

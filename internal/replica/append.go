@@ -44,6 +44,9 @@ func (r *Replica) Append(now time.Time, v *record.Validated, o AppendOptions, ac
 		}
 	}
 	r.unlockAndApply(e, !a.Duplicate)
+	if a.Rolled {
+		r.set.opts.Rolled(r.log)
+	}
 	return a, nil
 }
 

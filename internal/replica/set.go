@@ -43,6 +43,8 @@ type Options struct {
 	Failed func(*Replica, error)
 	// Assigned is told that a new replica lies in another directory than the metadata says.
 	Assigned func(kafka.TopicIDPartition, kafka.DirectoryID)
+	// Rolled is told that a log began a new segment: the one before wants a sync. Called without a lock.
+	Rolled func(*storage.Log)
 	// Removed is told of a directory that was renamed to …-delete and is to be removed after delay.
 	Removed func(d *storage.Dir, name string, delay time.Duration)
 	// Note gets what an operator should know: a partition set aside, a log that could not be made.
@@ -59,6 +61,8 @@ type Set struct {
 	mu     sync.RWMutex // guards the maps and topics; held in write mode by Apply alone
 	byName map[string]*topic
 	byID   map[kafka.TopicID]*topic
+	// broken are partitions whose files are here but failed their check: they are neither served nor made anew.
+	broken map[kafka.TopicPartition]error
 }
 
 type topic struct {
@@ -69,7 +73,7 @@ type topic struct {
 
 // NewSet is an empty set.
 func NewSet(o Options) *Set {
-	s := &Set{opts: o, byName: make(map[string]*topic), byID: make(map[kafka.TopicID]*topic)}
+	s := &Set{opts: o, byName: make(map[string]*topic), byID: make(map[kafka.TopicID]*topic), broken: make(map[kafka.TopicPartition]error)}
 	s.image.Store(metadata.Empty())
 	return s
 }
@@ -86,6 +90,22 @@ func (s *Set) broker(id kafka.BrokerID) (replication.Broker, bool) {
 	return replication.Broker{Epoch: b.Epoch, Fenced: b.Fenced, ControlledShutdown: b.ShuttingDown}, true
 }
 
+// Broken says that a partition's files failed their check.
+func (s *Set) Broken(p kafka.TopicPartition, err error) {
+	s.mu.Lock()
+	s.broken[p] = err
+	s.mu.Unlock()
+}
+
+func (s *Set) brokenErr(p kafka.TopicPartition) error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if err := s.broken[p]; err != nil {
+		return kerr.KafkaStorageError.With("Partition %v is offline: %v", p, err)
+	}
+	return nil
+}
+
 // Lookup finds a replica by name. The error is UNKNOWN_TOPIC_OR_PARTITION or, if the partition exists elsewhere,
 // NOT_LEADER_OR_FOLLOWER.
 func (s *Set) Lookup(name string, partition int32) (*Replica, error) {
@@ -96,6 +116,9 @@ func (s *Set) Lookup(name string, partition int32) (*Replica, error) {
 		return r, nil
 	}
 	if t := s.Image().Topic(name); t != nil && t.Has(partition) {
+		if err := s.brokenErr(kafka.TopicPartition{Topic: name, Partition: partition}); err != nil {
+			return nil, err
+		}
 		return nil, kerr.NotLeaderOrFollower
 	}
 	return nil, kerr.UnknownTopicOrPartition
@@ -114,6 +137,9 @@ func (s *Set) LookupID(id kafka.TopicID, partition int32) (*Replica, error) {
 	case t == nil:
 		return nil, kerr.UnknownTopicID
 	case t.Has(partition):
+		if err := s.brokenErr(kafka.TopicPartition{Topic: t.Name, Partition: partition}); err != nil {
+			return nil, err
+		}
 		return nil, kerr.NotLeaderOrFollower
 	}
 	return nil, kerr.UnknownTopicOrPartition
@@ -275,6 +301,9 @@ func (s *Set) addReplica(now time.Time, t *metadata.Topic, id int32, p *metadata
 		if l := d.Log(tp); l != nil {
 			log, dir = l, d
 		}
+	}
+	if s.brokenErr(tp) != nil {
+		return nil // what is on the disk may be the only copy; it was reported when it was found
 	}
 	if log == nil {
 		if dir = s.pickDir(p.Directory(s.opts.ID)); dir == nil {
