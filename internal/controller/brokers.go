@@ -18,8 +18,9 @@ var errDuplicate = kerr.DuplicateBrokerRegistration.With("Another broker is regi
 // BrokerRegistration is API 62, versions 0 to 4: a broker's process makes itself known and gets its epoch.
 //
 // Kafka refuses a new process while the session of the old one lasts. Here one that names exactly the same log directories
-// takes over at once: it holds their locks, so the old process is dead. Without directories to go by (metadata.version
-// before 3.7) Kafka's rule stands.
+// takes over at once: it holds their locks, so the old process is dead. So does the broker of this very process, which
+// nobody has heard of since the process started. In all other cases (before metadata.version 3.7 directories aren't
+// known) Kafka's rule stands.
 func (c *Controller) BrokerRegistration(x Context, req *kmsg.BrokerRegistrationRequest) Result {
 	resp := req.ResponseKind().(*kmsg.BrokerRegistrationResponse)
 	records, epoch, err := c.registerBroker(&x, req)
@@ -39,7 +40,8 @@ func (c *Controller) registerBroker(x *Context, req *kmsg.BrokerRegistrationRequ
 	id := kafka.BrokerID(req.BrokerID)
 	old := img.Broker(id)
 	same := old != nil && old.Incarnation == kafka.UUID(req.IncarnationID)
-	if old != nil && !same && c.hasSession(old, x) && !sameDirs(old.LogDirs, req.LogDirs) {
+	restarted := old != nil && (sameDirs(old.LogDirs, req.LogDirs) || id == c.opt.NodeID && !c.heart.get(id).heard)
+	if old != nil && !same && c.hasSession(old, x) && !restarted {
 		return nil, 0, errDuplicate
 	}
 	if req.IsMigratingZkBroker {
@@ -171,7 +173,7 @@ func (c *Controller) BrokerHeartbeat(x Context, req *kmsg.BrokerHeartbeatRequest
 			records = c.controlledShutdown(records, b)
 		}
 	}
-	p.last, p.offset = x.Now, req.CurrentMetadataOffset
+	p.last, p.offset, p.heard = x.Now, req.CurrentMetadataOffset, true
 	facts := c.Image().MetadataVersion().Facts()
 	if facts.DirectoryAssignmentSupported {
 		records = c.directoriesOffline(records, b, req.OfflineLogDirs)

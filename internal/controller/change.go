@@ -28,7 +28,7 @@ const noLeaderChange = -2
 //  1. A reassignment is complete when every replica that it adds is in the ISR and, if it removes more than it adds, all
 //     that stay: replicas and ISR lose those that are being removed.
 //  2. With ELR: a replica that leaves an ISR which is below min.insync.replicas becomes eligible, unless its broker went
-//     down uncleanly. An ISR at or above it empties the ELR.
+//     down uncleanly or it is no replica any more (Kafka keeps those). An ISR at or above it empties the ELR.
 //  3. The leader stays if it is still valid; else the first of the replicas (their order is the preference) that is in
 //     the ISR, or in the ELR when the ISR is empty, and whose broker and directory are up. If nobody is eligible and the
 //     last leader is known, that one, as an unclean election (balanced recovery). Any live replica in an unclean one.
@@ -62,7 +62,7 @@ func (c *Controller) change(topic *metadata.Topic, id int32, p *metadata.Partiti
 	img := c.Image()
 	return &change{
 		topic: topic.ID, partition: id, now: p,
-		facts: img.MetadataVersion().Facts(), elr: img.ELREnabled(), minISR: c.minISR(topic),
+		facts: img.MetadataVersion().Facts(), elr: img.ELREnabled(), minISR: c.minISR(topic.Name, p),
 		acceptable: func(b kafka.BrokerID) bool { return c.mayLead(b, p) },
 		defaultDir: c.defaultDir,
 		replicas:   p.Replicas, isr: p.ISR, adding: p.Adding, removing: p.Removing, elrNext: p.ELR, recovery: p.Recovery,
@@ -145,7 +145,7 @@ func (b *change) eligible() {
 	}
 	var next []kafka.BrokerID
 	for _, id := range append(slices.Clone(b.now.ISR), b.elrNext...) {
-		if !slices.Contains(b.isr, id) && id != b.unclean && !slices.Contains(next, id) {
+		if !slices.Contains(b.isr, id) && id != b.unclean && !slices.Contains(next, id) && slices.Contains(b.replicas, id) {
 			next = append(next, id)
 		}
 	}
@@ -170,8 +170,8 @@ func (b *change) elect() (leader kafka.BrokerID, unclean bool) {
 			return id, false
 		}
 	}
-	if b.elr && len(b.isr) == 0 && len(b.elrNext) == 0 && len(b.now.LastKnownELR) == 1 && b.acceptable(b.now.LastKnownELR[0]) {
-		return b.now.LastKnownELR[0], true
+	if last := b.now.LastKnownELR; b.elr && len(b.isr) == 0 && len(b.elrNext) == 0 && len(last) == 1 && slices.Contains(b.replicas, last[0]) && b.acceptable(last[0]) {
+		return last[0], true
 	}
 	if b.election == electUnclean {
 		for _, id := range b.replicas {

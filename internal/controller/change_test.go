@@ -57,8 +57,9 @@ func ids(t *testing.T, texts []string) []kafka.UUID {
 	return out
 }
 
-// Every record equals that of Kafka's PartitionChangeBuilder for the same partition and the same wish. One thing we do
-// otherwise on purpose: a partition that had no leader before gets no "last known leader -1".
+// Every record equals that of Kafka's PartitionChangeBuilder for the same partition and the same wish. Two things we do
+// otherwise on purpose: a partition that had no leader before gets no "last known leader -1"; and the eligible leader
+// replicas have none that is no replica any more.
 func TestChangesAreKafkas(t *testing.T) {
 	f, err := os.Open("testdata/changes.jsonl.gz")
 	if err != nil {
@@ -126,6 +127,20 @@ func TestChangesAreKafkas(t *testing.T) {
 			}
 			continue
 		}
+		if strange := func(id int32) bool { return !slices.Contains(b.replicas, kafka.BrokerID(id)) }; slices.ContainsFunc(want.EligibleLeaderReplicas, strange) || slices.ContainsFunc(c.ELR, strange) {
+			differ++
+			now := c.ELR
+			if want.EligibleLeaderReplicas != nil {
+				now = slices.DeleteFunc(want.EligibleLeaderReplicas, strange)
+			}
+			want.EligibleLeaderReplicas = nil
+			if now = slices.DeleteFunc(slices.Clone(now), strange); !slices.Equal(now, c.ELR) {
+				want.EligibleLeaderReplicas = append([]int32{}, now...)
+			}
+			if got != nil && reflect.DeepEqual(got, want) {
+				continue
+			}
+		}
 		if slices.Equal(want.LastKnownELR, []int32{-1}) && got.LastKnownELR == nil {
 			want.LastKnownELR = nil
 			if reflect.DeepEqual(got, want) {
@@ -140,7 +155,7 @@ func TestChangesAreKafkas(t *testing.T) {
 			t.FailNow()
 		}
 	}
-	if n != 6000 || records < 4000 || differ > 1 {
+	if n != 6000 || records < 4000 || differ > 300 {
 		t.Errorf("%d cases, %d records, %d different", n, records, differ)
 	}
 	t.Logf("%d cases, %d records, %d where we do otherwise on purpose", n, records, differ)

@@ -263,8 +263,8 @@ func (k *cluster) checkReplay() {
 func (k *cluster) checkInvariants(t interface{ Fatalf(string, ...any) }) {
 	img := k.c.Image()
 	for topic := range img.Topics() {
-		minISR := k.c.minISR(topic)
 		for id, p := range topic.Partitions() {
+			minISR := k.c.minISR(topic.Name, &p)
 			at := fmt.Sprintf("%s-%d %s", topic.Name, id, k.state(topic.Name, id))
 			for _, list := range [][]kafka.BrokerID{p.Replicas, p.ISR, p.ELR, p.Adding, p.Removing} {
 				for i, b := range list {

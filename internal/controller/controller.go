@@ -90,6 +90,8 @@ type Context struct {
 	Direct bool
 	// Describable tells whether the principal may see a topic exists (DeleteTopics) or its configs (CreateTopics); nil: all.
 	Describable func(topic string) bool
+
+	base []config.Entry // configs of a topic without any of its own, once they were needed
 }
 
 func (x *Context) authorized(topic string) bool  { return x.Authorized == nil || x.Authorized(topic) }
@@ -267,21 +269,24 @@ func (c *Controller) topicConfig(topic, key string) string {
 	return k.Default
 }
 
-// minISR is min.insync.replicas as far as the topic has replicas.
-func (c *Controller) minISR(t *metadata.Topic) int {
+// minISR is min.insync.replicas as far as the partition has replicas. (Kafka's controller takes the replicas of partition
+// 0; its brokers, which enforce it, those of the partition.)
+func (c *Controller) minISR(topic string, p *metadata.Partition) int {
 	n := 1
-	if v, err := config.TopicTable.Lookup("min.insync.replicas").Parse(c.topicConfig(t.Name, "min.insync.replicas")); err == nil {
+	if v, err := minISRTopicKey.Parse(c.topicConfig(topic, minISRKey)); err == nil {
 		n = int(v.Int)
 	}
-	if p, ok := t.Partition(0); ok && len(p.Replicas) < n {
-		n = len(p.Replicas)
-	}
-	return n
+	return min(n, len(p.Replicas))
 }
+
+var (
+	minISRTopicKey  = config.TopicTable.Lookup(minISRKey)
+	uncleanTopicKey = config.TopicTable.Lookup("unclean.leader.election.enable")
+)
 
 // uncleanElection tells whether a topic may have a leader that isn't in sync.
 func (c *Controller) uncleanElection(topic string) bool {
-	v, err := config.TopicTable.Lookup("unclean.leader.election.enable").Parse(c.topicConfig(topic, "unclean.leader.election.enable"))
+	v, err := uncleanTopicKey.Parse(c.topicConfig(topic, uncleanTopicKey.Name))
 	return err == nil && v.Bool
 }
 

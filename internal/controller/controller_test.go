@@ -127,6 +127,25 @@ func TestRegistrationOfASecondProcess(t *testing.T) {
 	}
 }
 
+// After a restart of a node that is broker and controller its broker is in service at once, also where directories are
+// not known (metadata.version 3.5).
+func TestRegistrationAfterRestartOfTheProcess(t *testing.T) {
+	k := newCluster(t, bootstrap(11))
+	k.run(1, 2)
+	c := New(k.c.opt, k.c.Image(), 2, k.c.NextOffset(), k.now)
+	k.c = c
+	if r := k.register(2, 2); r.ErrorCode != kerr.DuplicateBrokerRegistration.Code {
+		t.Errorf("another node's broker: %v", kerr.ForCode(r.ErrorCode))
+	}
+	if r := k.register(1, 2); r.ErrorCode != 0 {
+		t.Errorf("own broker: %v", kerr.ForCode(r.ErrorCode))
+	}
+	k.heartbeat(1)
+	if r := k.register(1, 3); r.ErrorCode != kerr.DuplicateBrokerRegistration.Code {
+		t.Errorf("own broker's id, a second time: %v", kerr.ForCode(r.ErrorCode))
+	}
+}
+
 func TestRegistrationRefused(t *testing.T) {
 	k := newCluster(t, bootstrap(33))
 	k.run(1)

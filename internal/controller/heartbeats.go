@@ -21,6 +21,7 @@ type pulse struct {
 	last     time.Time    // when it was heard, or registered
 	offset   kafka.Offset // of the metadata that it has, as it told last
 	recorded kafka.Offset // of its registration, as far as it is known; its epoch, else
+	heard    bool         // in this epoch, not only in that of a controller before
 	shutdown kafka.Offset // up to where others must have the metadata before it may stop; -1: not shutting down
 }
 
@@ -33,7 +34,7 @@ func (h *heartbeats) begin(base *metadata.Image, now time.Time) {
 func (h *heartbeats) replay(at kafka.Offset, r schema.Record, now time.Time) {
 	switch r := r.(type) {
 	case *schema.RegisterBrokerRecord:
-		h.brokers.Set(kafka.BrokerID(r.BrokerID), &pulse{last: now, offset: -1, recorded: at, shutdown: -1})
+		h.brokers.Set(kafka.BrokerID(r.BrokerID), &pulse{last: now, offset: -1, recorded: at, shutdown: -1, heard: true})
 	case *schema.UnregisterBrokerRecord:
 		h.brokers.Delete(kafka.BrokerID(r.BrokerID))
 	case *schema.BrokerRegistrationChangeRecord:

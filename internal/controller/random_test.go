@@ -79,6 +79,9 @@ func TestRandomOperations(t *testing.T) {
 						q.PreviousBrokerEpoch = int64(old.Epoch)
 					}
 				})
+				if q.ErrorCode == kerr.DuplicateBrokerRegistration.Code && version < 17 {
+					return // its directories are not known, and its session lasts
+				}
 				if q.ErrorCode != 0 {
 					r.Fatalf("register %d: %v", n, kerr.ForCode(q.ErrorCode))
 				}

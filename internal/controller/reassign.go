@@ -59,16 +59,12 @@ func (c *Controller) reassign(topic string, q *kmsg.AlterPartitionAssignmentsReq
 	if was := len(p.Replicas) - len(p.Adding); !anyFactor && len(target) != was {
 		return nil, kerr.InvalidReplicationFactor.With("The replication factor is changed from %d to %d", was, len(target))
 	}
-	removing := slices.Sorted(slices.Values(withoutAll(p.Replicas, target)))
-	adding := slices.Sorted(slices.Values(withoutAll(target, p.Replicas)))
+	// If a reassignment is under way, what it was adding and the new one wants too is still being added, and what it was
+	// adding in vain is being removed. Kafka leaves such a replica in both lists, and the reassignment never ends.
 	ch := c.change(t, q.Partition, &p)
-	ch.replicas = append(slices.Clone(target), removing...)
-	if len(removing) > 0 {
-		ch.removing = removing
-	}
-	if len(adding) > 0 {
-		ch.adding = adding
-	}
+	ch.removing = slices.Sorted(slices.Values(withoutAll(p.Replicas, target)))
+	ch.adding = slices.Sorted(slices.Values(withoutAll(target, withoutAll(p.Replicas, p.Adding))))
+	ch.replicas = append(slices.Clone(target), ch.removing...)
 	return ch.build(), nil
 }
 
@@ -88,6 +84,11 @@ func (c *Controller) cancelReassignment(t *metadata.Topic, id int32, p *metadata
 			return nil, kerr.InvalidReplicaAssignment.With("Unable to revert partition assignment for %s:%d because it would require an unclean leader election.", t.Name, id)
 		}
 		isr = []kafka.BrokerID{replicas[0]}
+		if i := slices.IndexFunc(replicas, func(b kafka.BrokerID) bool { return c.mayLead(b, p) }); i >= 0 {
+			isr[0] = replicas[i]
+		} else if c.Image().ELREnabled() {
+			isr = nil // Kafka would put a fenced broker into the ISR
+		}
 	}
 	ch := c.change(t, id, p)
 	if unclean {

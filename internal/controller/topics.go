@@ -6,6 +6,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/highwater/highwater/internal/config"
 	"github.com/highwater/highwater/internal/kafka"
 	"github.com/highwater/highwater/internal/kerr"
 	"github.com/highwater/highwater/internal/metadata"
@@ -114,11 +115,16 @@ func (c *Controller) createTopic(x *Context, t *kmsg.CreateTopicsRequestTopic, o
 	}
 	out.NumPartitions = int32(len(records) - n)
 	out.ReplicationFactor = int16(len(records[n].Message.(*schema.PartitionRecord).Replicas))
-	l := c.layers()
-	l.Topic = configs
-	for _, e := range l.ResolveAll() {
+	if x.base == nil {
+		x.base = c.layers().ResolveAll()
+	}
+	out.Configs = make([]kmsg.CreateTopicsResponseTopicConfig, 0, len(x.base))
+	for _, e := range x.base {
 		o := kmsg.NewCreateTopicsResponseTopicConfig()
 		o.Name, o.Value, o.ReadOnly, o.Source, o.IsSensitive = e.Name, e.Value, false, int8(e.Source), e.Sensitive
+		if v, ok := configs[e.Name]; ok {
+			o.Value, o.Source = &v, int8(config.SourceTopic)
+		}
 		out.Configs = append(out.Configs, o)
 	}
 	return records, nil
