@@ -5,7 +5,8 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"path"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,44 +14,55 @@ import (
 	"github.com/highwater/highwater/internal/vfs"
 )
 
-// unpack puts what an archive of a data directory has below prefix into a file system of its own.
-func unpack(t testing.TB, archive, prefix string) *vfs.Mem {
+// metadata is what the archives of data directories hold of metadata logs and of small files beside them, read once.
+var metadata = map[string]map[string][]byte{}
+
+func archive(t testing.TB, name string) map[string][]byte {
 	t.Helper()
-	m := vfs.NewMem()
-	r := tar.NewReader(bytes.NewReader(fixture.Read(t, "data/"+archive+".tar.gz")))
-	found := false
+	if files := metadata[name]; files != nil {
+		return files
+	}
+	files := map[string][]byte{}
+	r := tar.NewReader(bytes.NewReader(fixture.Read(t, "data/"+name+".tar.gz")))
 	for {
 		h, err := r.Next()
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
-			t.Fatalf("%s: %v", archive, err)
+			t.Fatalf("%s: %v", name, err)
 		}
-		name, ok := strings.CutPrefix(h.Name, prefix+"/")
-		if !ok || name == "" {
+		if h.Typeflag == tar.TypeDir || !strings.Contains(h.Name, "/__cluster_metadata-0/") && strings.Count(h.Name, "/") != 2 {
+			continue
+		}
+		if files[h.Name], err = io.ReadAll(r); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
+	metadata[name] = files
+	return files
+}
+
+// unpack puts the metadata log of the node below prefix into a file system of its own. Tests that use it do not run in
+// parallel.
+func unpack(t testing.TB, name, prefix string) *vfs.Mem {
+	t.Helper()
+	m := vfs.NewMem()
+	found := false
+	files := archive(t, name)
+	for _, path := range slices.Sorted(maps.Keys(files)) {
+		file, ok := strings.CutPrefix(path, prefix+"/")
+		if !ok {
 			continue
 		}
 		found = true
-		if h.Typeflag == tar.TypeDir {
-			if err := m.MkdirAll(path.Clean(name)); err != nil {
-				t.Fatal(err)
-			}
-			continue
-		}
-		data, err := io.ReadAll(r)
-		if err != nil {
+		if err := m.MkdirAll(file[:max(strings.LastIndexByte(file, '/'), 0)]); err != nil {
 			t.Fatal(err)
 		}
-		if dir := path.Dir(name); dir != "." {
-			if err := m.MkdirAll(dir); err != nil {
-				t.Fatal(err)
-			}
-		}
-		put(t, m, name, data)
+		put(t, m, file, files[path])
 	}
 	if !found {
-		t.Fatalf("%s has nothing below %s", archive, prefix)
+		t.Fatalf("%s has nothing below %s", name, prefix)
 	}
 	return m
 }
