@@ -26,10 +26,15 @@ func (k *preVoteCheck) message(_, to kafka.BrokerID, req kmsg.Request, resp kmsg
 	}
 	p := &q.Topics[0].Partitions[0]
 	before, now := n.role, n.replica.Status()
-	if limit := max(before.Epoch, kafka.LeaderEpoch(p.CandidateEpoch)); now.Epoch > limit {
-		k.c.w.Fail("K9", "a pre-vote brought node %d from epoch %d to %d", to, before.Epoch, now.Epoch)
+	m := resp.(*kmsg.VoteResponse)
+	if len(m.Topics) != 1 {
+		return
 	}
-	if m := resp.(*kmsg.VoteResponse); len(m.Topics) == 1 && m.Topics[0].Partitions[0].VoteGranted {
+	// The answer's epoch, for the node's own timer may have brought it further in the same step.
+	if epoch := kafka.LeaderEpoch(m.Topics[0].Partitions[0].LeaderEpoch); epoch > max(before.Epoch, kafka.LeaderEpoch(p.CandidateEpoch)) {
+		k.c.w.Fail("K9", "a pre-vote brought node %d from epoch %d to %d", to, before.Epoch, epoch)
+	}
+	if m.Topics[0].Partitions[0].VoteGranted {
 		k.c.Stats["pre-votes"]++
 		if now.Epoch == before.Epoch && now.Voted != before.Voted {
 			k.c.w.Fail("K9", "a pre-vote changed the vote of node %d in epoch %d", to, now.Epoch)
