@@ -155,7 +155,6 @@ func metadataRecords(s string) string {
 	for _, line := range strings.Split(s, "\n") {
 		i := strings.Index(line, "payload: ")
 		if i < 0 {
-			i = strings.Index(line, "SnapshotHeader ")
 			for _, control := range []string{"LeaderChange", "SnapshotHeader", "SnapshotFooter", "KRaftVersion", "KRaftVoters"} {
 				if j := strings.Index(line, control); j >= 0 {
 					seen[blank(`\d+`)(line[j:])] = true

@@ -1,0 +1,38 @@
+# make help says what there is.
+SHELL := bash
+
+.PHONY: help build test check sim compat chaos bench record fuzz
+
+help: ## this text
+	@sed -n 's/^\([a-z]*\):.*## /  \1	/p' $(MAKEFILE_LIST)
+
+build: ## bin/highwater, static
+	CGO_ENABLED=0 go build -trimpath -o bin/highwater ./cmd/highwater
+
+test: ## everything that must hold before a change lands; installs what it needs
+	.ci/run
+
+check: ## the quick part of test: no other process, no Java
+	.ci/run format vet staticcheck arch unit
+
+sim: ## the simulator
+	.ci/run sim
+
+compat: ## real clients, the real Kafka's tools, raw requests
+	.ci/run peer golden compat
+
+chaos: ## the long run: 200 kills under load
+	CHAOS_ROUNDS=200 .ci/run chaos
+
+bench: build ## Highwater, the null broker and, if there is a java, Kafka, side by side; some minutes
+	HIGHWATER_BINARY=$(CURDIR)/bin/highwater go run ./test/perf
+
+record: ## asks the real Kafka anew what test/compat compares with
+	go test -count=1 -timeout 30m ./test/compat -broker=kafka -record
+
+fuzz: ## every fuzz target for FUZZTIME each (default 1m)
+	@go list ./... | while read -r p; do \
+	  go test -list '^Fuzz' $$p | grep '^Fuzz' | while read -r f; do \
+	    echo "== $$p $$f"; go test -run '^$$' -fuzz "^$$f\$$" -fuzztime "$${FUZZTIME:-1m}" $$p || exit 1; \
+	  done || exit 1; \
+	done
