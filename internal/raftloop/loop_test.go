@@ -21,7 +21,7 @@ import (
 
 // follower is what a node makes of its callbacks: the records in order, who leads, and snapshots when they are due.
 type follower struct {
-	t       *testing.T
+	t       testing.TB
 	loop    *Loop
 	mu      sync.Mutex
 	cond    *sync.Cond
@@ -46,7 +46,7 @@ func (l countingLog) Flush() error {
 }
 
 // startNode opens a quorum of one on a directory of the real file system.
-func startNode(t *testing.T, root string, change func(*Options)) *follower {
+func startNode(t testing.TB, root string, change func(*Options)) *follower {
 	t.Helper()
 	fsys := osfs.New(root)
 	if err := fsys.MkdirAll("data"); err != nil {
