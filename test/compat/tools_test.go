@@ -273,6 +273,12 @@ func TestTools(t *testing.T) {
 			if !ok {
 				t.Fatalf("nothing recorded: run with -broker=kafka -record")
 			}
+			if deviates("tools/" + c.name) {
+				if got.Exit == want.Exit && slices.Equal(got.Stdout, want.Stdout) && slices.Equal(got.Stderr, want.Stderr) {
+					t.Error("this does not deviate any more")
+				}
+				return
+			}
 			if c.name == "api versions" {
 				got.Stdout, want.Stdout = advertised(t, got.Stdout, want.Stdout)
 			}
