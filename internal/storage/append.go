@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -240,6 +241,16 @@ func (l *Log) checkEnd(s *segment) error {
 	}
 	next, size := s.end()
 	end, err := l.endLocked(s, size)
+	var c *CorruptError
+	if errors.As(err, &c) || err == nil && end != next {
+		// Perhaps only the index leads astray.
+		idx := l.newIndexes(s)
+		if err := l.rebuildIndexesLocked(s, idx); err != nil {
+			return err
+		}
+		s.idx = idx
+		end, err = l.endLocked(s, size)
+	}
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"maps"
 	"math"
+	"os"
 	"path"
 	"slices"
 	"strconv"
@@ -24,15 +25,13 @@ import (
 	"github.com/highwater/highwater/internal/kafka"
 	"github.com/highwater/highwater/internal/record"
 	"github.com/highwater/highwater/internal/vfs"
-
-	"os"
 )
 
 // goldenNow is a little after the fixtures were made: nothing has expired.
 var goldenNow = time.UnixMilli(1796000000000)
 
-// unpack puts an archive of a data directory of the real Kafka into memory.
-func unpack(t *testing.T, name string) *vfs.Mem {
+// archiveFiles are the files of an archive of a data directory of the real Kafka.
+func archiveFiles(t testing.TB, name string) map[string][]byte {
 	t.Helper()
 	f, err := os.Open(fixture.Path("data/" + name + ".tar.gz"))
 	if err != nil {
@@ -43,30 +42,35 @@ func unpack(t *testing.T, name string) *vfs.Mem {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := vfs.NewMem()
+	out := map[string][]byte{}
 	for r := tar.NewReader(z); ; {
 		h, err := r.Next()
 		if err == io.EOF {
-			return m
+			return out
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 		if h.Typeflag == tar.TypeDir {
-			if err := m.MkdirAll(h.Name); err != nil {
-				t.Fatal(err)
-			}
 			continue
 		}
-		b, err := io.ReadAll(r)
-		if err != nil {
+		if out[h.Name], err = io.ReadAll(r); err != nil {
 			t.Fatal(err)
 		}
-		if err := m.MkdirAll(path.Dir(h.Name)); err != nil {
-			t.Fatal(err)
-		}
-		put(t, m, h.Name, b)
 	}
+}
+
+// unpack puts an archive into memory.
+func unpack(t testing.TB, name string) *vfs.Mem {
+	t.Helper()
+	m := vfs.NewMem()
+	for name, b := range archiveFiles(t, name) {
+		if err := m.MkdirAll(path.Dir(name)); err != nil {
+			t.Fatal(err)
+		}
+		put(t, m, name, b)
+	}
+	return m
 }
 
 func put(t testing.TB, fsys vfs.FS, name string, b []byte) {

@@ -546,7 +546,12 @@ func (l *Log) recoverSegment(before []*segment, s *segment, o openOptions, r *Re
 	}
 	s.setEnd(next, good)
 	if cut = size - good; cut > 0 {
-		if err := f.Truncate(good); err != nil {
+		err := f.Truncate(good)
+		if err == nil {
+			// Else another power cut could make the bad batch whole with bytes of what is appended next.
+			err = f.Sync()
+		}
+		if err != nil {
 			return 0, fmt.Errorf("truncate %s: %w", s.log.path(), err)
 		}
 	}

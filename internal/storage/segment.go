@@ -408,6 +408,11 @@ func (x *indexes) timeFloor(timestamp int64) (e timeEntry, ok bool, err error) {
 
 // locate finds the first batch whose last offset is at or above offset, below limit bytes. ok is false if there is none.
 func (l *Log) locate(s *segment, f vfs.File, offset kafka.Offset, limit int64) (header batchPlace, ok bool, err error) {
+	if s == l.view.Load().active() {
+		if err := l.checkEnd(s); err != nil {
+			return batchPlace{}, false, err
+		}
+	}
 	s.mu.Lock()
 	err = l.openIndexesLocked(s)
 	var floor offsetEntry

@@ -50,6 +50,7 @@ func (l *Log) truncateLocked(offset kafka.Offset, now time.Time) (lowered bool, 
 	if err := l.removeSegmentsLocked(gone, now); err != nil {
 		return lowered, err
 	}
+	s.checked.Store(true) // its end isn't where the next one began if that was compacted; the cut finds out
 	if err := l.cutSegmentLocked(s, offset); err != nil {
 		return lowered, err
 	}
