@@ -73,6 +73,7 @@ type conn struct {
 	state    atomic.Int32 // running, reading or parked
 	woken    atomic.Bool
 	draining atomic.Bool
+	opened   atomic.Bool           // it has shaken hands
 	dead     atomic.Pointer[error] // why the connection must end at once
 	active   atomic.Int64          // when something last came or went, in Unix milliseconds
 	idle     wheelNode
@@ -173,6 +174,7 @@ func (c *conn) run() (err error) {
 	if err := c.open(); err != nil {
 		return err
 	}
+	c.opened.Store(true)
 	for {
 		err := c.handleFrames()
 		if err == nil {
@@ -322,6 +324,10 @@ func (c *conn) kill(why error) {
 // drain lets the connection finish what it has begun.
 func (c *conn) drain() {
 	c.draining.Store(true)
+	if !c.opened.Load() { // it is shaking hands: nothing has begun
+		c.kill(errStopped)
+		return
+	}
 	c.wake()
 }
 
