@@ -145,6 +145,24 @@ type Send struct {
 	Timeout time.Duration
 }
 
+// MinVersion is the lowest version in which a request means what it says. A pre-vote without its flag would be a vote; the
+// sender must fail with UNSUPPORTED_VERSION where the receiver doesn't know version 2, and the machine goes without.
+func MinVersion(m kmsg.Request) int16 {
+	switch m := m.(type) {
+	case *kmsg.VoteRequest:
+		for _, t := range m.Topics {
+			for _, p := range t.Partitions {
+				if p.PreVote {
+					return 2
+				}
+			}
+		}
+	case *kmsg.FetchRequest:
+		return 12 // the last fetched epoch, by which logs are compared
+	}
+	return 0
+}
+
 // Reply is the answer to a Request. Before it leaves, the loop fills in what Read or Snapshot ask for.
 type Reply struct {
 	ID       uint64

@@ -20,11 +20,20 @@ type Loop struct {
 	log     *slog.Logger
 
 	inbox chan func(now time.Time) error
-	wake  chan struct{} // capacity 1: something was proposed
-	done  chan struct{} // closed when the goroutine ended
+	wake  chan struct{} // capacity 1: something was proposed or answered
+
+	// mu guards answers: of peers, who may answer on the loop's own goroutine. One request a node is under way, so there
+	// are few.
+	mu      sync.Mutex
+	answers []func(now time.Time) error
+	done    chan struct{} // closed when the goroutine ended
 
 	// failed gets the first fatal error: the disk, a callback, or a broken invariant. The process must exit.
 	failed chan error
+
+	// posting is held shared by who puts something into the inbox, so that after Close took it nothing more comes.
+	posting sync.RWMutex
+	closed  bool
 
 	started  sync.Once // runs the goroutine, or closes done instead
 	stopOnce sync.Once
@@ -34,6 +43,9 @@ type Loop struct {
 // inboxSize bounds what waits for the goroutine; a full inbox makes callers wait, which slows down the connection that
 // brings more. Guess.
 const inboxSize = 1024
+
+// turnEvents bounds what one turn takes out of the inbox, so that timers and delivery have their turn. Guess.
+const turnEvents = 256
 
 // ErrClosed is for what comes after Close.
 var ErrClosed = errors.New("metadata log is closed")
@@ -111,14 +123,25 @@ func (l *Loop) turn(timer *time.Timer) (err error) {
 		}
 	}
 	now := time.Now()
-	for f := first; f != nil; {
+	for n, f := 0, first; f != nil; n++ {
 		if err := f(now); err != nil {
 			return err
 		}
-		select {
-		case f = <-l.inbox:
-		default:
-			f = nil
+		f = nil
+		if n < turnEvents {
+			select {
+			case f = <-l.inbox:
+			default:
+			}
+		}
+	}
+	l.mu.Lock()
+	answers := l.answers
+	l.answers = nil
+	l.mu.Unlock()
+	for _, f := range answers {
+		if err := f(now); err != nil {
+			return err
 		}
 	}
 	if err := l.replica.Step(now, raft.Tick{}); err != nil {
@@ -132,10 +155,10 @@ func (l *Loop) turn(timer *time.Timer) (err error) {
 }
 
 func (l *Loop) post(f func(now time.Time) error) bool {
-	select {
-	case <-l.done:
+	l.posting.RLock()
+	defer l.posting.RUnlock()
+	if l.closed {
 		return false
-	default:
 	}
 	select {
 	case l.inbox <- f:
@@ -147,8 +170,18 @@ func (l *Loop) post(f func(now time.Time) error) bool {
 
 func (l *Loop) send(peer Peer, s raft.Send) {
 	peer.Send(s.To, s.Msg, s.Timeout, func(m kmsg.Response, err error) {
-		l.post(func(now time.Time) error { return l.replica.Answered(now, s.Corr, m, err) })
+		l.mu.Lock()
+		l.answers = append(l.answers, func(now time.Time) error { return l.replica.Answered(now, s.Corr, m, err) })
+		l.mu.Unlock()
+		l.signal()
 	})
+}
+
+func (l *Loop) signal() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
 }
 
 // Propose appends records, at most 8 MiB, as one atomic batch, if this node still leads epoch, and returns the offset of
@@ -156,10 +189,7 @@ func (l *Loop) send(peer Peer, s raft.Send) {
 func (l *Loop) Propose(epoch kafka.LeaderEpoch, records [][]byte) (kafka.Offset, error) {
 	last, err := l.replica.Propose(time.Now(), epoch, records)
 	if err == nil {
-		select {
-		case l.wake <- struct{}{}:
-		default:
-		}
+		l.signal()
 	}
 	return last, err
 }
@@ -232,6 +262,9 @@ func (l *Loop) Close() error {
 	l.stopOnce.Do(func() { close(l.stop) })
 	l.started.Do(func() { close(l.done) })
 	<-l.done
+	l.posting.Lock()
+	l.closed = true
+	l.posting.Unlock()
 	for {
 		select {
 		case f := <-l.inbox:

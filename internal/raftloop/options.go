@@ -92,8 +92,9 @@ func (o *Options) Defaults() {
 
 // Peer sends requests to other nodes. Package peer implements it.
 type Peer interface {
-	// Send sends req, whose version is chosen by what the node knows, and calls done exactly once, from any goroutine:
-	// with the answer, or with an error at the latest after timeout. It does not block.
+	// Send sends req, whose version is chosen by what the node knows but is at least raft.MinVersion(req), and calls done
+	// exactly once, from any goroutine, also from within Send: with the answer, or with an error at the latest after
+	// timeout. Where the node serves no such version the error is UNSUPPORTED_VERSION. It does not block.
 	Send(to raft.Node, req kmsg.Request, timeout time.Duration, done func(kmsg.Response, error))
 }
 

@@ -242,22 +242,33 @@ func (r *Replica) Register(cb Callbacks) {
 
 // Step gives raft an event and does what it asks for.
 func (r *Replica) Step(now time.Time, ev raft.Event) error {
-	r.mu.Lock()
-	err := r.core.Step(now, ev)
-	r.mu.Unlock()
-	if err != nil {
+	if err := r.stepCore(now, ev); err != nil {
 		return err
 	}
 	return r.settle(now)
 }
 
+func (r *Replica) stepCore(now time.Time, events ...raft.Event) error {
+	r.mu.Lock()
+	defer r.mu.Unlock() // a broken invariant is a panic
+	for _, ev := range events {
+		if err := r.core.Step(now, ev); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Replica) takeReady() (ready raft.Ready, stopped bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.core.Ready(), r.core.Status().Stopped
+}
+
 // settle takes Ready until there is nothing more to do.
 func (r *Replica) settle(now time.Time) error {
 	for {
-		r.mu.Lock()
-		ready := r.core.Ready()
-		stopped := r.core.Status().Stopped
-		r.mu.Unlock()
+		ready, stopped := r.takeReady()
 		if stopped && !r.stoppedOnce {
 			r.stoppedOnce = true
 			close(r.stopped)
@@ -269,14 +280,7 @@ func (r *Replica) settle(now time.Time) error {
 		if err != nil {
 			return err
 		}
-		r.mu.Lock()
-		for _, ev := range events {
-			if err = r.core.Step(now, ev); err != nil {
-				break
-			}
-		}
-		r.mu.Unlock()
-		if err != nil {
+		if err := r.stepCore(now, events...); err != nil {
 			return err
 		}
 	}
@@ -620,10 +624,7 @@ func (r *Replica) clean(now time.Time) error {
 		for _, s := range r.snapshots {
 			ev.Snapshots = append(ev.Snapshots, s.id)
 		}
-		r.mu.Lock()
-		err := r.core.Step(now, ev)
-		r.mu.Unlock()
-		if err != nil {
+		if err := r.stepCore(now, ev); err != nil {
 			return err
 		}
 	}
