@@ -643,7 +643,7 @@ func (c *conn) handle(frame []byte) error {
 	s.api, s.pending, s.last, s.next = api, nil, nil, nil
 	s.req = rpc.Request{
 		Key: h.key, Version: h.version, CorrelationID: h.correlationID, ClientID: c.clientID, HasClientID: c.hasClientID,
-		Body: h.body, Size: len(frame), Received: c.now, Conn: &c.info,
+		Body: h.body, Size: len(frame), Received: c.now, Now: c.now, Conn: &c.info,
 		Response: rpc.Response{Parts: s.req.Response.Parts[:0]},
 	}
 	direct := c.head == nil
@@ -725,6 +725,7 @@ func (c *conn) answerReady() error {
 				return err
 			}
 			s.pending = nil
+			s.req.Now = c.now
 			p.Finish(&s.req, expired)
 		} else {
 			c.held -= len(s.req.Response.Buf)

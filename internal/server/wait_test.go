@@ -43,6 +43,9 @@ func (w *waits) handle(r *rpc.Request) *rpc.Pending {
 	}
 	p.Finish = func(r *rpc.Request, expired bool) {
 		r.Response.Buf = append(r.Response.Buf, name...)
+		if r.Now.Before(r.Received) || expired && r.Now.Before(p.Deadline) {
+			r.Response.Buf = append(r.Response.Buf, " at the wrong time"...)
+		}
 		if expired {
 			r.Response.Buf = append(r.Response.Buf, '!')
 		}
