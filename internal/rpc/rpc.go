@@ -24,7 +24,7 @@ type Request struct {
 	Size          int    // of the whole frame without its length, in bytes
 	Received      time.Time
 	Now           time.Time // when the handler or Finish is called, to the wake-up
-	Forwarded     bool // by a broker, in an Envelope
+	Forwarded     bool      // by a broker, in an Envelope
 	Conn          *Conn
 	Response      Response
 }
