@@ -66,8 +66,10 @@ func (n *Node) startMetadata(context.Context) error {
 	}
 	n.quorum.Start(cb)
 	go func() {
-		if err, ok := <-n.quorum.Failed(); ok && err != nil {
+		select {
+		case err := <-n.quorum.Failed():
 			n.fail(err)
+		case <-n.loader.done:
 		}
 	}()
 	return nil
