@@ -169,3 +169,29 @@ func TestServerStartCases(t *testing.T) {
 		t.Errorf("only %d cases refused", refused)
 	}
 }
+
+// A topic's configs are judged as LogConfig judges them, with the same words.
+func TestTopicConfigsAreJudgedAsKafkaJudgesThem(t *testing.T) {
+	static := map[string]string{"process.roles": "broker,controller", "node.id": "1"}
+	for _, l := range lines(t, "topicconfig.tsv") {
+		f := strings.Split(l, "\t")
+		parse := func(s string) map[string]string {
+			m := make(map[string]string)
+			for _, kv := range strings.Split(s, "|") {
+				if k, v, ok := strings.Cut(kv, "="); ok {
+					m[k] = v
+				}
+			}
+			return m
+		}
+		err := ValidateTopic(parse(f[1]), parse(f[2]), Layers{Static: static}, f[0] == "true")
+		switch {
+		case f[3] == "ok" && err != nil:
+			t.Errorf("%s: refused: %v", l, err)
+		case f[3] != "ok" && err == nil:
+			t.Errorf("%s: accepted", l)
+		case err != nil && (err.Error() != f[4] || err.(*Error).Class != f[3]):
+			t.Errorf("%s:\n got %s %s", l, err.(*Error).Class, err)
+		}
+	}
+}

@@ -229,19 +229,37 @@ func validateRemote(before map[string]string, values map[string]Value, enabled b
 	if !enabled {
 		return configError("remote.storage.enable", "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log storage.")
 	}
-	if indexOf(values["cleanup.policy"].List, "compact") >= 0 {
-		return configError("cleanup.policy", "Remote log storage is unsupported for the compacted topics")
+	if p := values["cleanup.policy"].List; len(p) > 0 && (len(p) > 1 || p[0] != "delete") {
+		return configError("cleanup.policy", "Remote log storage only supports topics with cleanup.policy=delete or cleanup.policy being an empty list.")
 	}
-	for _, p := range []struct{ all, local string }{{"retention.bytes", "local.retention.bytes"}, {"retention.ms", "local.retention.ms"}} {
-		all, local := n(p.all), n(p.local)
-		if all == -1 || local == -2 {
+	kinds := []struct{ all, local, lag string }{{"retention.bytes", "local.retention.bytes", "remote.copy.lag.bytes"}, {"retention.ms", "local.retention.ms", "remote.copy.lag.ms"}}
+	for _, k := range kinds {
+		all, local := n(k.all), n(k.local)
+		if all <= -1 || local == -2 {
 			continue
 		}
 		if local == -1 {
-			return invalid(p.local, strconv.FormatInt(local, 10), "Value must not be -1 as "+p.all+" value is set as "+strconv.FormatInt(all, 10)+".")
+			return invalid(k.local, "-1", "Value must not be -1 as "+k.all+" value is set as "+strconv.FormatInt(all, 10)+".")
 		}
 		if local > all {
-			return invalid(p.local, strconv.FormatInt(local, 10), "Value must not be more than property: "+p.all+" value.")
+			return invalid(k.local, strconv.FormatInt(local, 10), "Value must not be more than "+k.all+" property value: "+strconv.FormatInt(all, 10))
+		}
+	}
+	if values["remote.log.copy.disable"].Bool {
+		for _, k := range kinds {
+			if local := n(k.local); local != -2 && local != n(k.all) {
+				return &Error{InvalidConfiguration, k.local, "When `remote.log.copy.disable` is set to true, the `" + k.local + "` and `" + k.all +
+					"` must be set to the identical value because there will be no more logs copied to the remote storage."}
+			}
+		}
+	}
+	for _, k := range []int{1, 0} {
+		lag, local := n(kinds[k].lag), n(kinds[k].local)
+		if local == -2 {
+			local = n(kinds[k].all)
+		}
+		if lag > 0 && local != -1 && lag > local {
+			return invalid(kinds[k].lag, strconv.FormatInt(lag, 10), "Value must not exceed "+kinds[k].local+" (effective value: "+strconv.FormatInt(local, 10)+")")
 		}
 	}
 	return nil
