@@ -11,15 +11,17 @@ import (
 // (K5); one that a leader moves is on the disks of a majority of its voters, and reaches into its epoch (K6).
 type commitCheck struct {
 	noCheck
-	c   *RaftCluster
-	of  map[kafka.Offset]committed
-	top kafka.Offset // one past the highest
+	c  *RaftCluster
+	of map[kafka.Offset]committed
 }
 
 type committed struct {
 	epoch kafka.LeaderEpoch
 	// sum is of all records up to this one.
 	sum uint64
+	// in is an epoch in which it was committed, or a later one: that of the first node that applied it. Leaders of still
+	// later epochs must have it; one that is elected in an earlier epoch, too late to matter, need not.
+	in kafka.LeaderEpoch
 }
 
 func newCommitCheck(c *RaftCluster) *commitCheck {
@@ -27,12 +29,17 @@ func newCommitCheck(c *RaftCluster) *commitCheck {
 }
 
 func (k *commitCheck) applied(n *raftNode, offset kafka.Offset, epoch kafka.LeaderEpoch, _ []byte) {
-	is := committed{epoch, n.state.sum}
-	if was, ok := k.of[offset]; ok && was != is {
-		k.c.w.Fail("K4", "node %d applied at offset %d a record of epoch %d; another applied one of epoch %d, or they differ before", n.id, offset, epoch, was.epoch)
+	if was, ok := k.of[offset]; ok {
+		if was.epoch != epoch || was.sum != n.state.sum {
+			k.c.w.Fail("K4", "node %d applied at offset %d a record of epoch %d; another applied one of epoch %d, or they differ before", n.id, offset, epoch, was.epoch)
+		}
+		return
+	}
+	is := committed{epoch: epoch, sum: n.state.sum, in: epoch}
+	if n.replica != nil {
+		is.in = n.replica.Status().Epoch
 	}
 	k.of[offset] = is
-	k.top = max(k.top, offset+1)
 }
 
 func (k *commitCheck) observe(n *raftNode, s raft.Status) {

@@ -47,18 +47,24 @@ func (k *logCheck) observe(n *raftNode, s raft.Status) {
 	if s.Role != raft.Leader || n.role.Role == raft.Leader && n.role.Epoch == s.Epoch {
 		return
 	}
-	committed := k.c.commits().of
 	at := n.log.StartOffset()
-	for _, e := range n.log.entries {
-		for o := e.base; o <= e.last; o++ {
-			if c, ok := committed[o]; ok && c.epoch != e.epoch {
-				k.c.w.Fail("K3", "leader %d of epoch %d has at offset %d epoch %d, committed is one of %d", n.id, s.Epoch, o, e.epoch, c.epoch)
-			}
+	end := n.log.EndOffset()
+	for o := at; ; o++ {
+		c, ok := k.c.commits().of[o]
+		if !ok {
+			return
 		}
-		at = e.last + 1
-	}
-	if end := k.c.commits().top; at < end {
-		k.c.w.Fail("K3", "the log of leader %d of epoch %d ends at %d, committed is up to %d", n.id, s.Epoch, at, end)
+		if c.in >= s.Epoch {
+			continue
+		}
+		if o >= end {
+			k.c.w.Fail("K3", "the log of leader %d of epoch %d ends at %d, offset %d is committed in epoch %d", n.id, s.Epoch, end, o, c.in)
+			return
+		}
+		if e, ok := entryAt(n.log.entries, o); !ok || e.epoch != c.epoch {
+			k.c.w.Fail("K3", "leader %d of epoch %d has at offset %d epoch %d, committed in epoch %d is one of %d", n.id, s.Epoch, o, e.epoch, c.in, c.epoch)
+			return
+		}
 	}
 }
 
