@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"syscall"
 	"testing"
 	"time"
 
@@ -159,9 +160,11 @@ func BenchmarkLoad(b *testing.B) {
 			}
 			b.ReportMetric(float64(time.Since(began).Milliseconds()), "first-close-ms")
 			config := func(kafka.TopicPartition) storage.Config { return c }
-			var closing time.Duration
+			var closing, cpu time.Duration
+			loads := 0
 			for b.Loop() {
 				d, loop = open()
+				before := cpuTime(b)
 				if err := loop.Load(b.Context(), config); err != nil {
 					b.Fatal(err)
 				}
@@ -169,6 +172,8 @@ func BenchmarkLoad(b *testing.B) {
 					b.Fatal(len(d.Logs()))
 				}
 				b.StopTimer()
+				cpu += cpuTime(b) - before
+				loads++
 				began := time.Now()
 				if err := loop.Close(1); err != nil {
 					b.Fatal(err)
@@ -177,8 +182,18 @@ func BenchmarkLoad(b *testing.B) {
 				b.StartTimer()
 			}
 			b.ReportMetric(float64(closing.Milliseconds()), "close-ms")
+			b.ReportMetric(float64(cpu.Milliseconds())/float64(loads), "cpu-ms/load")
 		})
 	}
+}
+
+// cpuTime is what this process has used so far.
+func cpuTime(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // TestAllocs pins what the hot paths allocate: nothing for a record, and nothing for a batch.

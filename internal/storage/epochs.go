@@ -19,7 +19,8 @@ type EpochStart struct {
 type EpochHistory struct {
 	mu      sync.RWMutex
 	entries []EpochStart
-	dirty   bool // the file is behind
+	stored  []EpochStart // what the file has
+	dirty   bool         // that isn't the same
 }
 
 // assign notes that epoch begins at start. Entries that contradict it are dropped: the newest information wins, as when a
@@ -131,19 +132,30 @@ func (h *EpochHistory) list() []EpochStart {
 	return slices.Clone(h.entries)
 }
 
-// toWrite gives what the file should have, if it is behind.
-func (h *EpochHistory) toWrite() ([]EpochStart, bool) {
+// toWrite gives what the file of a log that ends at end should have, if it is behind. An epoch that begins at the end has no
+// records yet and is dropped when the log is opened: for that alone nothing is written, or every restart would write a file for
+// each partition that is led.
+func (h *EpochHistory) toWrite(end kafka.Offset) ([]EpochStart, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.dirty {
+	if !h.dirty || slices.Equal(below(h.entries, end), below(h.stored, end)) {
 		return nil, false
 	}
 	h.dirty = false
-	return slices.Clone(h.entries), true
+	h.stored = h.entries // entries are never changed in place
+	return h.entries, true
+}
+
+func below(entries []EpochStart, end kafka.Offset) []EpochStart {
+	n := len(entries)
+	for n > 0 && entries[n-1].Start >= end {
+		n--
+	}
+	return entries[:n]
 }
 
 func (h *EpochHistory) markDirty() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.dirty = true
+	h.dirty, h.stored = true, nil
 }

@@ -127,7 +127,7 @@ func (l *Log) syncSegments(path string, segments []*segment, active *segment, sn
 			return fmt.Errorf("sync directory %s: %w", path, err)
 		}
 	}
-	return l.writeEpochs(path)
+	return l.writeEpochs(path, l.EndOffset())
 }
 
 // syncNewDir makes the name of a new log's directory durable, and its topic id.
@@ -183,9 +183,9 @@ func (l *Log) syncSnapshot(path string, offset kafka.Offset) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// writeEpochs brings leader-epoch-checkpoint up to date, durably.
-func (l *Log) writeEpochs(path string) error {
-	entries, ok := l.epochs.toWrite()
+// writeEpochs brings leader-epoch-checkpoint up to date for a log that ends at end, durably.
+func (l *Log) writeEpochs(path string, end kafka.Offset) error {
+	entries, ok := l.epochs.toWrite(end)
 	if !ok {
 		return nil
 	}

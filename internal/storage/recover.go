@@ -321,7 +321,7 @@ func (l *Log) loadSmallFiles(names []string, segments []*segment, r *Recovery) e
 		r.note("%v: rebuilding it from the batches", corrupt(name, -1, "%v", err))
 		return l.rebuildEpochs(segments)
 	}
-	l.epochs.entries = entries
+	l.epochs.entries, l.epochs.stored = entries, entries
 	return nil
 }
 

@@ -2,6 +2,7 @@ package storage
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/highwater/highwater/internal/kafka"
@@ -36,7 +37,7 @@ func (l *Log) truncateLocked(offset kafka.Offset, now time.Time) (lowered bool, 
 	v := l.view.Load()
 	if offset >= v.active().next() {
 		l.epochs.truncateEnd(offset) // an epoch that began at the leader beyond what we have
-		return false, l.writeEpochs(l.path)
+		return false, l.writeEpochs(l.path, offset)
 	}
 	if offset < v.segments[0].base {
 		return l.restartLocked(offset, min(offset, l.start.Load()), now)
@@ -59,7 +60,7 @@ func (l *Log) truncateLocked(offset kafka.Offset, now time.Time) (lowered bool, 
 	}
 	end := s.next()
 	l.epochs.truncateEnd(end)
-	if err := l.writeEpochs(l.path); err != nil {
+	if err := l.writeEpochs(l.path, end); err != nil {
 		return lowered, err
 	}
 	l.start.Store(min(l.start.Load(), end))
@@ -209,7 +210,7 @@ func (l *Log) restartLocked(offset, logStart kafka.Offset, now time.Time) (lower
 	l.view.Store(&view{[]*segment{s}})
 	l.start.Store(logStart)
 	l.epochs.clear()
-	if err := l.writeEpochs(l.path); err != nil {
+	if err := l.writeEpochs(l.path, math.MaxInt64); err != nil {
 		return lowered, err
 	}
 	if err := l.dropSnapshotsLocked(func(kafka.Offset) bool { return true }); err != nil {
