@@ -277,7 +277,7 @@ func (c *fetchCall) wait(deadline time.Time, quiet bool) *rpc.Pending {
 	p.Finish = func(r *rpc.Request, expired bool) {
 		w.end()
 		c.session.Wake(nil)
-		c.look(time.Now(), quiet)
+		c.look(r.Now, quiet)
 		c.answer(r)
 	}
 	p.Abandon = func() {

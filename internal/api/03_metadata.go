@@ -21,7 +21,7 @@ func (b *Broker) Metadata(r *rpc.Request) *rpc.Pending {
 	resp := kmsg.NewPtrMetadataResponse()
 	resp.Version = r.Version
 	resp.ClusterID = &b.ClusterID
-	resp.ControllerID = anyBroker(image)
+	resp.ControllerID = b.anyBroker(image)
 	resp.AuthorizedOperations = noOperations
 	if req.IncludeClusterAuthorizedOperations {
 		resp.AuthorizedOperations = clusterOperations

@@ -52,7 +52,7 @@ func describeCluster(r *rpc.Request, serves int8, clusterID string, fill func(*k
 func (b *Broker) DescribeCluster(r *rpc.Request) *rpc.Pending {
 	return describeCluster(r, brokerEndpoints, b.ClusterID, func(req *kmsg.DescribeClusterRequest, resp *kmsg.DescribeClusterResponse) {
 		image := b.Image()
-		resp.ControllerID = anyBroker(image)
+		resp.ControllerID = b.anyBroker(image)
 		for n := range image.Brokers() {
 			e, ok := n.Endpoint(r.Conn.Listener)
 			if !ok || n.Fenced && !req.IncludeFencedBrokers {

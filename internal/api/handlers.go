@@ -2,7 +2,6 @@ package api
 
 import (
 	"math"
-	"math/rand/v2"
 
 	"github.com/highwater/highwater/internal/config"
 	"github.com/highwater/highwater/internal/kafka"
@@ -27,6 +26,9 @@ type Broker struct {
 	ProducerID func(done func(kafka.ProducerID, error))
 	// LoggerLevels are the levels of this node's loggers, by name, for DescribeConfigs.
 	LoggerLevels func() map[string]string
+
+	// Random draws from [0, n), on any goroutine.
+	Random func(n int) int
 
 	Sessions *Sessions // of incremental fetches
 	Limits   Limits
@@ -63,17 +65,17 @@ func alive(image *metadata.Image, listener string, each func(*metadata.Broker, m
 }
 
 // anyBroker is what clients are told as the controller: a broker, which forwards to the real one (KIP-590). Kafka draws one.
-func anyBroker(image *metadata.Image) int32 {
+func (b *Broker) anyBroker(image *metadata.Image) int32 {
 	var ids []kafka.BrokerID
-	for b := range image.Brokers() {
-		if !b.Fenced {
-			ids = append(ids, b.ID)
+	for n := range image.Brokers() {
+		if !n.Fenced {
+			ids = append(ids, n.ID)
 		}
 	}
 	if len(ids) == 0 {
 		return -1
 	}
-	return int32(ids[rand.IntN(len(ids))])
+	return int32(ids[b.Random(len(ids))])
 }
 
 func int32s(ids []kafka.BrokerID) []int32 {

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	mathrand "math/rand/v2"
 	"strconv"
 	"sync"
 	"time"
@@ -177,8 +178,8 @@ func (n *Node) brokerAPI() *api.Broker {
 		Forward:      api.Forward(n.ask, c.Millis("request.timeout.ms")),
 		AutoCreate:   n.autoCreate,
 		ProducerID:   func(done func(kafka.ProducerID, error)) { n.uplink.ProducerID(done) },
-		LoggerLevels: n.loggerLevels,
-		Sessions:     api.NewSessions(int(c.Int("max.incremental.fetch.session.cache.slots")), newRand()),
+		LoggerLevels: n.loggerLevels, Random: mathrand.IntN,
+		Sessions: api.NewSessions(int(c.Int("max.incremental.fetch.session.cache.slots")), newRand()),
 		Limits: api.Limits{
 			FetchMaxBytes:           int(c.Int("fetch.max.bytes")),
 			MaxRequestPartitionSize: int(c.Int("max.request.partition.size.limit")),

@@ -4,10 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"strconv"
-	"strings"
-	"syscall"
 	"time"
 
 	"github.com/highwater/highwater/internal/api"
@@ -59,16 +55,13 @@ func (n *Node) bind(ctx context.Context) error {
 	n.server = s
 	if err := s.Listen(ctx); err != nil {
 		n.server = nil
-		if errors.Is(err, syscall.EADDRINUSE) {
-			for _, l := range cfg.Listeners {
-				if strings.Contains(err.Error(), "listener "+l.Name+":") {
-					return &StartError{
-						Class: "org.apache.kafka.common.KafkaException", Fatal: "Unable to start acceptor for " + l.Name,
-						Text: fmt.Sprintf("Socket server failed to bind to %s: Address already in use.", net.JoinHostPort(l.Host, strconv.Itoa(l.Port))),
-						Hint: fmt.Sprintf("Stop the process that listens there, or give %s another port in listeners.", l.Name),
-						Err:  err,
-					}
-				}
+		var taken *server.InUseError
+		if errors.As(err, &taken) {
+			return &StartError{
+				Class: "org.apache.kafka.common.KafkaException", Fatal: "Unable to start acceptor for " + taken.Listener,
+				Text: fmt.Sprintf("Socket server failed to bind to %s: Address already in use.", taken.Address),
+				Hint: fmt.Sprintf("Stop the process that listens there, or give %s another port in listeners.", taken.Listener),
+				Err:  err,
 			}
 		}
 		return err

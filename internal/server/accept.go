@@ -13,6 +13,20 @@ import (
 	"time"
 )
 
+// InUseError says that another process listens where a listener should.
+type InUseError struct {
+	Listener string
+	Address  string // host and port
+	Err      error
+}
+
+func (e *InUseError) Error() string {
+	return fmt.Sprintf("listener %s: address %s is in use by another process: stop that one, or give %s another port in listeners: %v",
+		e.Listener, e.Address, e.Listener, e.Err)
+}
+
+func (e *InUseError) Unwrap() error { return e.Err }
+
 // bind opens the listener's socket.
 func (l *listener) bind(ctx context.Context) error {
 	address := net.JoinHostPort(l.Host, strconv.Itoa(l.Port))
@@ -27,8 +41,7 @@ func (l *listener) bind(ctx context.Context) error {
 	socket, err := lc.Listen(ctx, "tcp", address)
 	if err != nil {
 		if errors.Is(err, syscall.EADDRINUSE) {
-			return fmt.Errorf("listener %s: address %s is in use by another process: stop that one, or give %s another port in listeners: %w",
-				l.Name, address, l.Name, err)
+			return &InUseError{Listener: l.Name, Address: address, Err: err}
 		}
 		return fmt.Errorf("listener %s: cannot bind %s; check its host and port in listeners: %w", l.Name, address, err)
 	}
