@@ -276,7 +276,7 @@ func finalError(err error) error {
 // saslText is what the broker said of a failed authentication.
 func saslText(err error, k *fkerr.Error) string {
 	s := err.Error()
-	if i := strings.Index(s, "Authentication failed"); i >= 0 {
+	if i := strings.LastIndex(s, "Authentication failed"); i >= 0 {
 		s = s[i:]
 		if j := strings.Index(s, ": "+k.Message); j >= 0 {
 			s = s[:j]

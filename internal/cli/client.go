@@ -217,6 +217,7 @@ type connectionHook struct {
 
 	mu        sync.Mutex
 	connected bool                 // guarded by mu
+	refused   error                // guarded by mu; the broker doesn't let this client in
 	warned    map[string]time.Time // guarded by mu; by address, once a second
 }
 
@@ -231,6 +232,10 @@ func (h *connectionHook) OnBrokerConnect(meta kgo.BrokerMetadata, _ time.Duratio
 	if errors.Is(err, context.Canceled) || errors.Is(err, kgo.ErrClientClosed) {
 		return
 	}
+	if final := finalError(err); final != nil {
+		h.refused = final
+		return
+	}
 	addr := net.JoinHostPort(meta.Host, strconv.Itoa(int(meta.Port)))
 	if h.warned == nil {
 		h.warned = make(map[string]time.Time)
@@ -243,6 +248,12 @@ func (h *connectionHook) OnBrokerConnect(meta kgo.BrokerMetadata, _ time.Duratio
 		}
 		h.log.Line("WARN", "org.apache.kafka.clients.NetworkClient", fmt.Sprintf("[%s] Connection to node %d (/%s) could not be established. Node may not be available.", h.client, id, addr))
 	}
+}
+
+func (h *connectionHook) refusal() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.refused
 }
 
 func (h *connectionHook) everConnected() bool {

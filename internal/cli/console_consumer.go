@@ -212,6 +212,11 @@ func (c *consoleConsumer) consumerProps(file, extra []Property, groups []string)
 
 // position is where --partition and --offset start.
 func (c *consoleConsumer) position(s *subscription) error {
+	if n, ok, err := c.p.Int(c.partition); err != nil {
+		return err
+	} else if ok {
+		s.assigned, s.partition = true, int32(n)
+	}
 	if c.p.Has(c.topic) {
 		name, err := c.text(c.topic)
 		if err != nil {
@@ -323,11 +328,6 @@ func (c *consoleConsumer) run() error {
 }
 
 func (c *consoleConsumer) consume(o *consoleOptions) error {
-	if n, ok, err := c.p.Int(c.partition); err != nil {
-		return err
-	} else if ok {
-		o.sub.assigned, o.sub.partition = true, int32(n)
-	}
 	k, err := newConsumer(c.e, o.props, o.sub)
 	if err != nil {
 		return err

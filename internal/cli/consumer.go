@@ -28,6 +28,8 @@ type consumer struct {
 	client *kgo.Client
 	group  bool // it is a member of a group
 	commit bool // it commits what it read
+	hook   *connectionHook
+	failed error // the broker refuses this client: what the first poll says
 	ready  []*kgo.Record
 	onJoin func(time.Time) // told when partitions are assigned
 	onLost func(time.Time)
@@ -48,7 +50,8 @@ func newConsumer(e *Env, props []Property, s subscription) (*consumer, error) {
 	}
 	c := &consumer{conf: conf}
 	log := &toolLog{w: e.Stderr}
-	opts, err := conf.clientOpts(conf.newHook(log), nil)
+	c.hook = conf.newHook(log)
+	opts, err := conf.clientOpts(c.hook, nil)
 	if err != nil {
 		return nil, fail(err)
 	}
@@ -92,8 +95,10 @@ func newConsumer(e *Env, props []Property, s subscription) (*consumer, error) {
 			opts = append(opts, kgo.ConsumeTopics(s.topics...))
 		}
 		opts = append(opts, kgo.ConsumeStartOffset(conf.reset()), kgo.ConsumeResetOffset(conf.reset()))
-		c.group = conf.str("group.id") != "" && brokerHasGroups(e.Context, opts)
 	}
+	groups, err := brokerHasGroups(e.Context, opts)
+	c.failed = err
+	c.group = groups && !s.assigned && conf.str("group.id") != ""
 	if c.group {
 		c.commit = conf.boolean("enable.auto.commit")
 		opts = append(opts, c.groupOpts()...)
@@ -105,20 +110,27 @@ func newConsumer(e *Env, props []Property, s subscription) (*consumer, error) {
 }
 
 // brokerHasGroups asks whether the cluster has group coordinators. A node without them serves all the same: the consumer
-// then reads all partitions itself. A cluster that doesn't answer is taken to have them.
-func brokerHasGroups(ctx context.Context, opts []kgo.Opt) bool {
+// then reads all partitions itself. A cluster that doesn't answer is taken to have them. The error is that of a client that
+// isn't let in: franz-go would go on trying for ever.
+func brokerHasGroups(ctx context.Context, opts []kgo.Opt) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	cl, err := kgo.NewClient(append(append([]kgo.Opt(nil), opts...), kgo.RequestRetries(0), kgo.WithHooks())...)
 	if err != nil {
-		return true
+		return true, nil // the real client will say it
 	}
 	defer cl.Close()
 	for _, b := range cl.SeedBrokers() {
 		req := kmsg.NewPtrApiVersionsRequest()
 		req.ClientSoftwareName, req.ClientSoftwareVersion = "highwater", KafkaVersion
 		resp, err := req.RequestWith(ctx, requester{b})
-		if err != nil || resp.ErrorCode != 0 {
+		if err != nil {
+			if final := finalError(err); final != nil {
+				return true, final
+			}
+			continue
+		}
+		if resp.ErrorCode != 0 {
 			continue
 		}
 		find, join := false, false
@@ -126,9 +138,9 @@ func brokerHasGroups(ctx context.Context, opts []kgo.Opt) bool {
 			find = find || k.ApiKey == 10
 			join = join || k.ApiKey == 11
 		}
-		return find && join
+		return find && join, nil
 	}
-	return true
+	return true, nil
 }
 
 // reset is auto.offset.reset.
@@ -225,6 +237,12 @@ func (c *consumer) poll(ctx context.Context, timeout time.Duration) error {
 		defer cancel()
 	}
 	for {
+		if c.failed == nil {
+			c.failed = c.hook.refusal()
+		}
+		if c.failed != nil {
+			return c.failed
+		}
 		fetches := c.client.PollFetches(ctx)
 		c.ready = fetches.Records()
 		if len(c.ready) > 0 {

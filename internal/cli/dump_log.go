@@ -81,7 +81,7 @@ func (d *dumpLog) run() error {
 	d.mismatches.print(d.e, "Mismatches in :", "  Index offset: %d, log offset: %d")
 	d.timestamps.print(d.e, "Found timestamp mismatch in :", "  Index timestamp: %d, log timestamp: %d")
 	d.timestampOrder.print(d.e, "Found out of order timestamp in :", "  Index timestamp: %d, Previously indexed timestamp: %d")
-	d.shallow.print(d.e, "The following indexed offsets are not found in :", "  Indexed offset: %d, found log offset: %d")
+	d.shallow.print(d.e, "The following indexed offsets are not found in :", "Indexed offset: %d, found log offset: %d")
 	d.gaps.print(d.e, "Non-consecutive offsets in ", "  %d is followed by %d")
 	return nil
 }

@@ -220,10 +220,32 @@ func (b *foundBatch) records(each func(r *record.Record, message record.Batch) e
 	}
 	r := record.NewReader(batch)
 	defer r.Close()
+	// A record is given on when the next was looked for: the last one is not if bytes are left behind it, for in Kafka
+	// reading it fails. Compressed batches were found whole above, and their
+	// records don't stay.
+	var held record.Record
+	var message record.Batch
+	count := int64(0)
 	for r.Next() {
-		if err := each(r.Record(), r.Message()); err != nil {
+		if batch.Codec() != codec.None {
+			if err := each(r.Record(), r.Message()); err != nil {
+				return err
+			}
+			continue
+		}
+		if count > 0 {
+			if err := each(&held, message); err != nil {
+				return err
+			}
+		}
+		held, message = *r.Record(), r.Message()
+		count++
+	}
+	err = recordError(r.Err())
+	if count > 0 && (err == nil || count < int64(batch.Count())) {
+		if err := each(&held, message); err != nil {
 			return err
 		}
 	}
-	return recordError(r.Err())
+	return err
 }

@@ -389,9 +389,9 @@ func (d *dumpLog) dumpProducers(path string) error {
 		if o := i64(38); o >= 0 {
 			transaction = fmt.Sprintf("OptionalLong[%d]", o)
 		}
-		d.line = fmt.Appendf(d.line, "producerId: %d producerEpoch: %d coordinatorEpoch: %d currentTxnFirstOffset: %s lastTimestamp: %d ", i64(0), i16(8), i32(34), transaction, i64(26))
+		d.line = fmt.Appendf(d.line, "producerId: %d producerEpoch: %d coordinatorEpoch: %d currentTxnFirstOffset: %s lastTimestamp: %d", i64(0), i16(8), i32(34), transaction, i64(26))
 		if last := i64(14); last >= 0 {
-			d.line = fmt.Appendf(d.line, "firstSequence: %d lastSequence: %d lastOffset: %d offsetDelta: %d timestamp: %d", decrementSequence(i32(10), i32(22)), i32(10), last, i32(22), i64(26))
+			d.line = fmt.Appendf(d.line, " firstSequence: %d lastSequence: %d lastOffset: %d offsetDelta: %d timestamp: %d", decrementSequence(i32(10), i32(22)), i32(10), last, i32(22), i64(26))
 		}
 		d.line = append(d.line, '\n')
 		if err := d.write(); err != nil {
@@ -408,7 +408,7 @@ func checkProducers(b []byte) (entries []byte, fault string) {
 		return nil, invalid + "null"
 	}
 	if v := int16(binary.BigEndian.Uint16(b)); v != 1 {
-		return nil, fmt.Sprintf("Snapshot contained an unknown file version %d", v)
+		return nil, fmt.Sprintf(invalid+"Snapshot contained an unknown file version %d", v)
 	}
 	if len(b) < 10 {
 		return nil, invalid + "null"

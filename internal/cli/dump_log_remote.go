@@ -55,26 +55,31 @@ func remoteMetadata(value []byte) (string, error) {
 	case *schema.RemotePartitionDeleteMetadataRecord:
 		p := x.TopicIDPartition
 		states := []string{"DELETE_PARTITION_MARKED", "DELETE_PARTITION_STARTED", "DELETE_PARTITION_FINISHED"}
-		state := "null"
-		if i := int(x.RemotePartitionDeleteState); i >= 0 && i < len(states) {
-			state = states[i]
+		i := int(x.RemotePartitionDeleteState)
+		if i < 0 || i >= len(states) {
+			return "", errors.New("null")
 		}
 		return fmt.Sprintf("RemotePartitionDeleteMetadata{topicPartition=%s, state=%s, eventTimestampMs=%d, brokerId=%d}",
-			topicIDPartition(p.ID, p.Name, p.Partition), state, x.EventTimestampMs, x.BrokerID), nil
+			topicIDPartition(p.ID, p.Name, p.Partition), states[i], x.EventTimestampMs, x.BrokerID), nil
 	case *schema.RemoteLogSegmentMetadataSnapshotRecord:
 		var epochs [][2]int64
 		for _, e := range x.SegmentLeaderEpochs {
 			epochs = append(epochs, [2]int64{int64(e.LeaderEpoch), e.Offset})
 		}
-		state, err := checkSegment(0, 0, epochs, x.RemoteLogSegmentState)
+		state, err := segmentState(x.RemoteLogSegmentState)
 		if err != nil {
 			return "", err
+		}
+		if len(epochs) == 0 {
+			return "", errNoEpochs
 		}
 		return fmt.Sprintf("RemoteLogSegmentMetadataSnapshot{segmentId=%s, startOffset=%d, endOffset=%d, maxTimestampMs=%d, segmentLeaderEpochs=%s, segmentSizeInBytes=%d, customMetadata=%s, state=%s, txnIdxEmpty=%t}",
 			x.SegmentID, x.StartOffset, x.EndOffset, x.MaxTimestampMs, javaMap(epochs), x.SegmentSizeInBytes, customMetadata(x.CustomMetadata), state, x.TxnIndexEmpty), nil
 	}
 	return "", fmt.Errorf("RemoteLogMetadataTransform for apikey: %d does not exist.", x.Info().ID)
 }
+
+var errNoEpochs = errors.New("segmentLeaderEpochs can not be null or empty")
 
 // checkSegment makes the checks of the constructors, in their order, and names the state.
 func checkSegment(start, end int64, epochs [][2]int64, state int8) (string, error) {
@@ -84,7 +89,7 @@ func checkSegment(start, end int64, epochs [][2]int64, state int8) (string, erro
 	case end < start:
 		return "", fmt.Errorf("Unexpected end offset = %d. EndOffset for a remote segment cannot be less than startOffset = %d", end, start)
 	case len(epochs) == 0:
-		return "", errors.New("segmentLeaderEpochs can not be null or empty")
+		return "", errNoEpochs
 	}
 	return segmentState(state)
 }

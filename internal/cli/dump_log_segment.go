@@ -245,25 +245,32 @@ func sizeOf(b []byte) int64 {
 
 // appendControl appends what a control record says.
 func appendControl(dst []byte, r *record.Record) ([]byte, error) {
+	if r.Key == nil {
+		return dst, nullPointer("duplicate", "key")
+	}
 	t, err := record.ParseControlKey(r.Key)
 	if err != nil {
 		return dst, recordError(err)
 	}
 	show := func(name string, x schema.Record, version *int16) ([]byte, error) {
 		if r.Value == nil {
-			return dst, &JavaError{Class: "java.lang.NullPointerException"}
+			return dst, nullPointer("slice", "data")
 		}
 		// Kafka decodes the first version of the schema whatever the record says, and prints in the version that it says.
 		if _, err := x.ReadFrom(r.Value, 0); err != nil {
 			return dst, javaReadException(err)
 		}
-		if v := *version; v < x.Info().Min || v > x.Info().Max {
-			return dst, exception("UnsupportedVersionException", fmt.Sprintf("Can't write version %d of %s", v, x.Info().Name))
-		}
 		return x.AppendJSON(append(append(append(dst, ' '), name...), ' '), *version), nil
 	}
 	switch t {
 	case record.Abort, record.Commit:
+		const size = 6 // version and coordinator epoch
+		switch {
+		case r.Value == nil:
+			return dst, nullPointer("getShort", "value")
+		case len(r.Value) < size:
+			return dst, &JavaError{Class: "java.nio.BufferUnderflowException"}
+		}
 		m, err := record.ParseMarker(r.Key, r.Value)
 		if err != nil {
 			return dst, recordError(err)
@@ -288,6 +295,11 @@ func appendControl(dst []byte, r *record.Record) ([]byte, error) {
 	}
 	id := int16(binary.BigEndian.Uint16(r.Key[2:]))
 	return append(appendInt(append(dst, " controlType: UNKNOWN("...), int64(id)), ')'), nil
+}
+
+// nullPointer is what Java says of a record that lacks what its kind must have.
+func nullPointer(method, variable string) error {
+	return &JavaError{Class: "java.lang.NullPointerException", Text: fmt.Sprintf("Cannot invoke \"java.nio.ByteBuffer.%s()\" because \"%s\" is null", method, variable)}
 }
 
 // recordError is the exception for what package record found wrong.

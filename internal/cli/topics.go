@@ -251,12 +251,13 @@ func (t *topicsTool) createTopic() error {
 	}
 	var configs []kmsg.CreateTopicsRequestTopicConfig
 	for _, c := range t.p.All(t.config) {
-		k, v, ok := strings.Cut(c, "=")
-		if !ok {
+		// Java's split drops empty ends: "a=" has one part, "a=b=c" three.
+		parts := strings.Split(strings.TrimRight(c, "="), "=")
+		if len(parts) != 2 {
 			return illegalArgument("requirement failed: Invalid topic config: all configs to be added must be in the format \"key=val\".")
 		}
 		rc := kmsg.NewCreateTopicsRequestTopicConfig()
-		rc.Name, rc.Value = strings.TrimSpace(k), kmsg.StringPtr(strings.TrimSpace(v))
+		rc.Name, rc.Value = strings.TrimSpace(parts[0]), kmsg.StringPtr(strings.TrimSpace(parts[1]))
 		configs = append(configs, rc)
 	}
 	if strings.ContainsAny(name, "._") {

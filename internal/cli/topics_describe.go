@@ -211,7 +211,7 @@ func (t *topicsTool) printDescribed(described []topicDescription) error {
 	under, unavailable := t.p.Has(t.underReplicated), t.p.Has(t.unavailable)
 	underMin, atMin := t.p.Has(t.underMinISR), t.p.Has(t.atMinISR)
 	filtered := under || unavailable || underMin || atMin
-	for _, name := range names {
+	for _, name := range javaOrder(javaOrder(names, 0), len(names)) { // Kafka gathers the answers in two maps
 		d := byName[name]
 		var entries, own []configEntry
 		for _, n := range javaOrder(configNames(configs[name]), 0) {
