@@ -18,6 +18,9 @@ var (
 
 func software() peer.Software { return peer.Software(*brokerFlag) }
 
+// keep lets records of any age stay: those of the tests bear times that are the same in each run.
+const keep = "log.retention.ms=-1"
+
 // shared is what the tests of one run have in common: a node with a topic's worth of settings, the JVM and the Python clients.
 // The node serves the client tests; those that need a node in a known state start their own.
 var (
@@ -34,7 +37,7 @@ func startNode() (peer.Node, error) {
 		return nil, err
 	}
 	atEnd = append(atEnd, func() { os.RemoveAll(home) })
-	n, err := peer.Create(peer.Options{Software: software(), Home: home, Properties: []string{"auto.create.topics.enable=false"}})
+	n, err := peer.Create(peer.Options{Software: software(), Home: home, Properties: []string{"auto.create.topics.enable=false", keep}})
 	if err != nil {
 		return nil, err
 	}

@@ -51,7 +51,7 @@ type scene struct {
 }
 
 func newScene(t *testing.T) *scene {
-	n := peer.Started(t, peer.Options{Software: software(), Properties: []string{"num.partitions=2"}})
+	n := peer.Started(t, peer.Options{Software: software(), Properties: []string{"num.partitions=2", keep}})
 	return &scene{t: t, node: n, topics: map[[16]byte]string{}, ids: map[string][16]byte{}}
 }
 
