@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/highwater/highwater/internal/kafka"
@@ -38,6 +39,8 @@ type Dir struct {
 	written map[kafka.TopicPartition]bool                    // partitions in the recovery point checkpoint on the disk
 	err     error
 	closed  bool
+
+	config atomic.Pointer[Config] // the one that was given last
 
 	checkpointing sync.Mutex          // one writer of checkpoint files at a time; taken before mu
 	sums          map[string][32]byte // of the checkpoint files as this process wrote them; guarded by checkpointing
@@ -194,9 +197,18 @@ func (d *Dir) Open(p PartitionDir, c Config, now time.Time) (*Log, Recovery, err
 
 func (d *Dir) newLog(p kafka.TopicPartition, path string, c Config) *Log {
 	l := &Log{dir: d, fs: d.o.FS, files: d.o.Files, partition: p, path: path}
-	l.config.Store(&c)
+	l.config.Store(d.shared(&c))
 	l.unstable.Store(-1)
 	return l
+}
+
+// shared keeps one copy of a configuration that many logs have.
+func (d *Dir) shared(c *Config) *Config {
+	if last := d.config.Load(); last != nil && *last == *c {
+		return last
+	}
+	d.config.Store(c)
+	return c
 }
 
 func (d *Dir) load(l *Log, o openOptions) (Recovery, error) {

@@ -182,7 +182,7 @@ func (l *Log) Segments() int { return len(l.view.Load().segments) }
 func (l *Log) Config() *Config { return l.config.Load() }
 
 // SetConfig changes the configuration of a running log.
-func (l *Log) SetConfig(c Config) { l.config.Store(&c) }
+func (l *Log) SetConfig(c Config) { l.config.Store(l.dir.shared(&c)) }
 
 // Err is nil, or why the log refuses appends.
 func (l *Log) Err() error {

@@ -164,7 +164,8 @@ func verify(seg *segment, f vfs.File, from, to, size int64) (int64, error) {
 	}
 	scan := scanBatches(f, pos, size)
 	defer scan.close()
-	for scan.pos < to {
+	good := pos // end of what was found good
+	for good < to {
 		b, at, ok, err := scan.next()
 		if err == nil && !ok {
 			break
@@ -182,12 +183,13 @@ func verify(seg *segment, f vfs.File, from, to, size int64) (int64, error) {
 			}
 			return 0, err
 		}
+		good = scan.pos
 	}
 	// Readers may come at once; the mark only ever covers what was checked without a gap.
 	if from <= done {
 		for {
 			old := seg.verified.Load()
-			if scan.pos <= old || seg.verified.CompareAndSwap(old, scan.pos) {
+			if good <= old || seg.verified.CompareAndSwap(old, good) {
 				break
 			}
 		}
@@ -210,13 +212,12 @@ func (l *Log) AbortedTxns(dst []AbortedTxn, s *Slice) ([]AbortedTxn, error) {
 		return dst, nil
 	}
 	v := l.view.Load()
-	i := v.floor(s.seg.base)
-	upper, err := l.upperBound(v, i, s)
+	upper, err := l.upperBound(v, s)
 	if err != nil {
 		return dst, err
 	}
-	for ; i < len(v.segments); i++ {
-		seg := v.segments[i]
+	// The slice's own segment may have left the list meanwhile; what it knows is still there.
+	for seg, i := s.seg, v.floor(s.seg.base); ; i++ {
 		seg.mu.Lock()
 		err := l.openIndexesLocked(seg)
 		var aborted []abortedEntry
@@ -235,15 +236,24 @@ func (l *Log) AbortedTxns(dst []AbortedTxn, s *Slice) ([]AbortedTxn, error) {
 				return dst, nil // everything below upper was decided when this marker came
 			}
 		}
+		for i < len(v.segments) && v.segments[i].base <= s.seg.base {
+			i++
+		}
+		if i == len(v.segments) {
+			return dst, nil
+		}
+		seg = v.segments[i]
 	}
-	return dst, nil
 }
 
 // upperBound is an offset that all of s lies below; not the least, since that would mean to read the batches.
-func (l *Log) upperBound(v *view, i int, s *Slice) (kafka.Offset, error) {
+func (l *Log) upperBound(v *view, s *Slice) (kafka.Offset, error) {
 	bound := v.active().next()
-	if i+1 < len(v.segments) {
-		bound = v.segments[i+1].base
+	for i := v.floor(s.seg.base); i < len(v.segments); i++ {
+		if v.segments[i].base > s.seg.base {
+			bound = v.segments[i].base
+			break
+		}
 	}
 	s.seg.mu.Lock()
 	defer s.seg.mu.Unlock()
@@ -252,14 +262,17 @@ func (l *Log) upperBound(v *view, i int, s *Slice) (kafka.Offset, error) {
 	}
 	x := &s.seg.idx.offsets
 	_, n, err := x.find(func(e []byte) bool { return int64(decodeOffsetEntry(e).position) < s.pos+int64(s.n) })
-	if err != nil || n+1 >= x.count {
-		return bound, err
+	var buf entry
+	if err == nil && n+1 < x.count {
+		buf, err = x.at(n + 1)
 	}
-	buf, err := x.at(n + 1)
-	if err != nil {
-		return 0, err
+	switch {
+	case err == nil && n+1 < x.count:
+		return s.seg.base + int64(decodeOffsetEntry(buf[:]).relative), nil
+	case s.seg.gone:
+		return bound, nil // the index was removed under us
 	}
-	return s.seg.base + int64(decodeOffsetEntry(buf[:]).relative), nil
+	return bound, err
 }
 
 // Timestamped is an answer about a time: a record's offset, its timestamp in ms, and its leader's epoch.
@@ -286,7 +299,16 @@ func (l *Log) Latest(end kafka.Offset) Timestamped {
 // OffsetForTimestamp is the first record at or after timestamp (ms), below end. ok is false if there is none. It reads
 // records, so it is for goroutines that may wait for the disk.
 func (l *Log) OffsetForTimestamp(timestamp int64, end kafka.Offset) (t Timestamped, ok bool, err error) {
-	v := l.view.Load()
+	for {
+		v := l.view.Load()
+		t, ok, err = l.offsetForTimestamp(v, timestamp, end)
+		if !isNotExist(err) || l.view.Load() == v {
+			return t, ok, err
+		}
+	}
+}
+
+func (l *Log) offsetForTimestamp(v *view, timestamp int64, end kafka.Offset) (t Timestamped, ok bool, err error) {
 	start := l.start.Load()
 	for i, s := range v.segments {
 		if s.base >= end {
@@ -346,9 +368,19 @@ func (l *Log) timestampInSegment(s *segment, timestamp int64, start kafka.Offset
 
 // OffsetOfMaxTimestamp is the first record with the largest timestamp. ok is false if there is none.
 func (l *Log) OffsetOfMaxTimestamp() (t Timestamped, ok bool, err error) {
+	for {
+		v := l.view.Load()
+		t, ok, err = l.offsetOfMaxTimestamp(v)
+		if !isNotExist(err) || l.view.Load() == v {
+			return t, ok, err
+		}
+	}
+}
+
+func (l *Log) offsetOfMaxTimestamp(v *view) (t Timestamped, ok bool, err error) {
 	var best *segment
 	largest, at := record.NoTimestamp, kafka.Offset(0)
-	for _, s := range l.view.Load().segments {
+	for _, s := range v.segments {
 		if s.size() == 0 {
 			continue
 		}
