@@ -184,7 +184,9 @@ func TestDumpLogDamaged(t *testing.T) {
 		} else if err != nil {
 			t.Fatal(err)
 		}
-		t.Run(c.Name, func(t *testing.T) { c.run(t, map[string]string{"{FILES}": t.TempDir()}, !exceptionTexts.MatchString(c.Name)) })
+		t.Run(c.Name, func(t *testing.T) {
+			c.run(t, map[string]string{"{FILES}": t.TempDir()}, !exceptionTexts.MatchString(c.Name))
+		})
 	}
 	if n < 300 {
 		t.Errorf("%d cases", n)
