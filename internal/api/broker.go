@@ -17,17 +17,20 @@ func (b *Broker) Routes(versions rpc.Handler) []Route {
 		{kmsg.InitProducerID.Int16(), b.InitProducerID},
 		{kmsg.OffsetForLeaderEpoch.Int16(), b.OffsetForLeaderEpoch},
 		{kmsg.DescribeConfigs.Int16(), b.DescribeConfigs},
+		{kmsg.AlterConfigs.Int16(), b.AlterConfigs},
+		{kmsg.IncrementalAlterConfigs.Int16(), b.IncrementalAlterConfigs},
 		{kmsg.DescribeCluster.Int16(), b.DescribeCluster},
 		{kmsg.DescribeTopicPartitions.Int16(), b.DescribeTopicPartitions},
 	}
+	forward := Forward(b.Ask, b.Limits.RequestTimeout)
 	for _, k := range Forwarded {
-		routes = append(routes, Route{k.Int16(), b.Forward})
+		routes = append(routes, Route{k.Int16(), forward})
 	}
 	return routes
 }
 
 // Forwarded are the APIs that a broker hands to the active controller.
 var Forwarded = []kmsg.Key{
-	kmsg.CreateTopics, kmsg.DeleteTopics, kmsg.CreatePartitions, kmsg.AlterConfigs, kmsg.IncrementalAlterConfigs,
+	kmsg.CreateTopics, kmsg.DeleteTopics, kmsg.CreatePartitions,
 	kmsg.AlterPartitionAssignments, kmsg.ListPartitionReassignments, kmsg.DescribeQuorum, kmsg.ElectLeaders, kmsg.UpdateFeatures, kmsg.UnregisterBroker, kmsg.UnregisterController,
 }

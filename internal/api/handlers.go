@@ -2,12 +2,12 @@ package api
 
 import (
 	"math"
+	"time"
 
 	"github.com/highwater/highwater/internal/config"
 	"github.com/highwater/highwater/internal/kafka"
 	"github.com/highwater/highwater/internal/metadata"
 	"github.com/highwater/highwater/internal/replica"
-	"github.com/highwater/highwater/internal/rpc"
 )
 
 // Broker is what the handlers of a broker's listeners work with. The functions return at once.
@@ -18,14 +18,15 @@ type Broker struct {
 	Image     func() *metadata.Image
 	Config    func() *config.Broker
 
-	// Forward hands a request to the active controller (KIP-590) and answers with what it says.
-	Forward func(*rpc.Request) *rpc.Pending
+	// Ask sends a request to the active controller.
+	Ask Ask
 	// AutoCreate asks the controller to create topics that a Metadata request named; nobody waits for it.
 	AutoCreate func(names []string)
 	// ProducerID calls done with an id that no producer has had, at once or when a block of them has come from the controller.
 	ProducerID func(done func(kafka.ProducerID, error))
 	// LoggerLevels are the levels of this node's loggers, by name, for DescribeConfigs.
-	LoggerLevels func() map[string]string
+	LoggerLevels   func() map[string]string
+	SetLoggerLevel func(logger, level string)
 
 	// Random draws from [0, n), on any goroutine.
 	Random func(n int) int
@@ -36,10 +37,10 @@ type Broker struct {
 
 // Limits are the bounds of requests, named as in server.properties.
 type Limits struct {
-	FetchMaxBytes               int // fetch.max.bytes
-	MaxRequestPartitionSize     int // max.request.partition.size.limit
-	AutoCreateTopicsEnable      bool
-	MaxIncrementalFetchSessions int
+	FetchMaxBytes           int // fetch.max.bytes
+	MaxRequestPartitionSize int // max.request.partition.size.limit
+	AutoCreateTopicsEnable  bool
+	RequestTimeout          time.Duration // request.timeout.ms: how long a controller is looked for
 }
 
 // noOperations is what an answer says of authorised operations that were not asked for.

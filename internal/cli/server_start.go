@@ -106,7 +106,8 @@ func serverConfig(file string, overrides []string) (*config.Broker, error) {
 // runNode runs a node until it is asked to stop or fails. started, if not nil, is called when it serves.
 func runNode(e *Env, c *config.Broker, started func(*node.Node)) int {
 	tuneRuntime()
-	log := slog.New(&serverLog{w: e.Stdout, flush: e.Flush, level: slog.LevelInfo})
+	level := new(slog.LevelVar)
+	log := slog.New(&serverLog{w: e.Stdout, flush: e.Flush, level: level})
 	begin := time.Now()
 	for _, w := range c.Warnings {
 		if strings.Contains(w, "broker.heartbeat.interval.ms") { // the one that Kafka logs as an error
@@ -118,7 +119,7 @@ func runNode(e *Env, c *config.Broker, started func(*node.Node)) int {
 	for _, u := range c.Unknown() {
 		log.Warn("unknown configuration is ignored", "key", u.Key, "hint", u.Hint)
 	}
-	n, err := node.Start(e.Context, node.Options{Config: c, FS: osfs.New(""), Log: log})
+	n, err := node.Start(e.Context, node.Options{Config: c, FS: osfs.New(""), Log: log, Level: level})
 	if err != nil {
 		if e.Context.Err() != nil { // asked to stop while it started
 			return 0

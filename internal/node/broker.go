@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	mathrand "math/rand/v2"
 	"strconv"
 	"sync"
@@ -175,15 +176,16 @@ func (n *Node) brokerAPI() *api.Broker {
 	return &api.Broker{
 		ID: n.id, ClusterID: n.identity.clusterID, Replicas: func() *replica.Set { return n.replicas },
 		Image: n.Image, Config: n.Config,
-		Forward:      api.Forward(n.ask, c.Millis("request.timeout.ms")),
+		Ask:          n.ask,
 		AutoCreate:   n.autoCreate,
 		ProducerID:   func(done func(kafka.ProducerID, error)) { n.uplink.ProducerID(done) },
-		LoggerLevels: n.loggerLevels, Random: mathrand.IntN,
+		LoggerLevels: n.loggerLevels, SetLoggerLevel: n.setLoggerLevel, Random: mathrand.IntN,
 		Sessions: api.NewSessions(int(c.Int("max.incremental.fetch.session.cache.slots")), newRand()),
 		Limits: api.Limits{
 			FetchMaxBytes:           int(c.Int("fetch.max.bytes")),
 			MaxRequestPartitionSize: int(c.Int("max.request.partition.size.limit")),
 			AutoCreateTopicsEnable:  c.Bool("auto.create.topics.enable"),
+			RequestTimeout:          c.Millis("request.timeout.ms"),
 		},
 	}
 }
@@ -192,7 +194,30 @@ func (n *Node) ask(req kmsg.Request, deadline time.Time, done func(kmsg.Response
 	n.uplink.Ask(req, deadline, done)
 }
 
-func (n *Node) loggerLevels() map[string]string { return map[string]string{"root": "INFO"} }
+// loggerLevels: there is one logger; its level is the program's.
+func (n *Node) loggerLevels() map[string]string {
+	level := "INFO"
+	if l := n.opts.Level; l != nil {
+		level = l.Level().String()
+	}
+	return map[string]string{"root": level}
+}
+
+func (n *Node) setLoggerLevel(_, level string) {
+	if n.opts.Level == nil {
+		return
+	}
+	switch level {
+	case "TRACE", "DEBUG":
+		n.opts.Level.Set(slog.LevelDebug)
+	case "WARN":
+		n.opts.Level.Set(slog.LevelWarn)
+	case "ERROR", "FATAL":
+		n.opts.Level.Set(slog.LevelError)
+	default:
+		n.opts.Level.Set(slog.LevelInfo)
+	}
+}
 
 // autoCreate asks for topics that a client's Metadata request named. A second wish for a topic while the first is under way
 // finds TOPIC_ALREADY_EXISTS, which is as good.

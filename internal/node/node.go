@@ -28,6 +28,7 @@ type Options struct {
 	Config *config.Broker
 	FS     vfs.FS
 	Log    *slog.Logger
+	Level  *slog.LevelVar // of Log, if it can be changed
 	// OpenFiles bounds the descriptors that logs hold; 0 is a quarter of what the process may have, at most 4096.
 	OpenFiles int
 }

@@ -15,9 +15,10 @@ type peers struct {
 	protocol peer.Protocol
 }
 
-// Send implements raftloop.Peer.
+// Send implements raftloop.Peer. A request that says something which older versions can't goes in no older one.
 func (p *peers) Send(to raft.Node, req kmsg.Request, timeout time.Duration, done func(kmsg.Response, error)) {
-	p.client.Send(peer.Endpoint{Host: to.Host, Port: to.Port, Protocol: p.protocol}, req, timeout, done)
+	versions := peer.Range{Min: raft.MinVersion(req), Max: req.MaxVersion()}
+	p.client.SendVersion(peer.Endpoint{Host: to.Host, Port: to.Port, Protocol: p.protocol}, req, versions, timeout, done)
 }
 
 // peers is made when it is first needed: by the quorum.
