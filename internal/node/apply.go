@@ -7,19 +7,19 @@ import (
 	"github.com/highwater/highwater/internal/metadata"
 )
 
-// apply takes in an image, on the loader's goroutine. This is the one place that knows the order: the image first, so that
-// whoever is told of something finds it there; configuration before replicas, so that new ones begin with it; the controller's
-// heartbeat last, because it may unfence this broker.
+// apply takes in an image, on the loader's goroutine. This is the one place that knows the order: configuration before
+// replicas, so that new ones begin with it; replicas before the image that clients are answered from, so that whoever is told
+// of a leader finds it leading; the controller's heartbeat last, because it may unfence this broker.
 func (n *Node) apply(_, image *metadata.Image, changes *metadata.Changes) {
 	n.applyMu.Lock()
 	defer n.applyMu.Unlock()
-	n.image.Store(image)
 	reconfigured := n.applyConfigs(image, changes)
 	if n.started {
 		now := time.Now()
 		n.replicas.Apply(now, image, changes)
 		n.configureTopics(now, image, changes, reconfigured)
 	}
+	n.image.Store(image)
 	if n.control != nil {
 		n.control.applied(image)
 	}
