@@ -54,7 +54,9 @@ func newClientConfig(kind clientKind, props []Property) (*clientConfig, error) {
 					return nil, configError("Missing required configuration \"%s\" which has no default value.", k.name)
 				}
 			}
-			if k.def != "-" && k.def != "null" && k.def != "(required)" {
+			switch k.def {
+			case "-", "null", "(required)", `""`:
+			default:
 				c.values[k.name] = k.def
 			}
 			continue
