@@ -347,6 +347,7 @@ func consume(t testing.TB, l *Log, end kafka.Offset, max int) []string {
 // TestGoldenClean opens the directories that the real Kafka closed cleanly, compares what it says of them, closes them, and
 // finds every file of every partition unchanged but for what was to be deleted anyway.
 func TestGoldenClean(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ name, dir, expect string }{
 		{"single-4.4", "1/data", "."},
 		{"jbod-4.4", "1/a", ""},
@@ -440,6 +441,7 @@ func compareEpochs(t *testing.T, dir string, l *Log, archive *vfs.Mem) {
 // TestGoldenRecovery recovers what SIGKILL and a power loss left of a running Kafka, closes it, and finds in every file what
 // Kafka's own recovery and shutdown made of it, byte for byte. Doing it a second time changes nothing.
 func TestGoldenRecovery(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"single-4.4-unclean", "single-4.4-torn"} {
 		t.Run(name, func(t *testing.T) {
 			m := unpack(t, name)

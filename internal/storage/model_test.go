@@ -474,7 +474,8 @@ func (w *world) learnProducers() {
 
 // TestModel runs random operations without power cuts, with restarts, clean ones and kills, against the model.
 func TestModel(t *testing.T) {
-	for seed := range uint64(150) {
+	t.Parallel()
+	for seed := range uint64(few(150, 40)) {
 		c := smallSegments()
 		if seed%3 == 0 {
 			c.RetentionBytes = 4000
@@ -514,29 +515,26 @@ func TestModel(t *testing.T) {
 // TestPowerCutAtEveryOperation runs one workload (appends, rolls, flushes, checkpoints, truncation, retention, clean shutdown and
 // start) again and again and cuts the power after each of its file operations, several ways each.
 func TestPowerCutAtEveryOperation(t *testing.T) {
-	outcomes := 4
-	if testing.Short() {
-		outcomes = 1
-	}
-	for seed := range uint64(3) {
+	t.Parallel()
+	for seed := range uint64(few(3, 1)) {
 		for cut := 0; ; cut++ {
-			finished := false
-			for outcome := range outcomes {
-				w := newWorld(t, seed, smallSegments())
-				w.fsys.CutAfter(cut)
-				err := w.open()
-				for i := 0; err == nil && i < 90; i++ {
-					err = w.step()
+			run := newWorld(t, seed, smallSegments())
+			run.fsys.CutAfter(cut)
+			err := run.open()
+			for i := 0; err == nil && i < 90; i++ {
+				err = run.step()
+			}
+			if err == nil {
+				if err = run.dir.Close(1); err == nil {
+					run.durable = run.end()
 				}
-				if err == nil {
-					if err = w.dir.Close(1); err == nil {
-						w.durable = w.end()
-					}
-				}
-				finished = err == nil
-				if err != nil && !errors.Is(err, vfs.ErrPowerCut) {
-					t.Fatalf("seed %d, cut after %d: %v", seed, cut, err)
-				}
+			}
+			if err != nil && !errors.Is(err, vfs.ErrPowerCut) {
+				t.Fatalf("seed %d, cut after %d: %v", seed, cut, err)
+			}
+			for outcome := range few(4, 1) {
+				w := *run
+				w.batches = slices.Clone(run.batches)
 				w.rng = rand.New(rand.NewPCG(seed, uint64(cut*100+outcome)))
 				w.crash()
 				if err := w.recovered(); err != nil {
@@ -549,7 +547,7 @@ func TestPowerCutAtEveryOperation(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if finished {
+			if err == nil {
 				t.Logf("seed %d: %d operations", seed, cut)
 				break
 			}
@@ -557,14 +555,19 @@ func TestPowerCutAtEveryOperation(t *testing.T) {
 	}
 }
 
+// few is how many of something a test makes.
+func few(many, underPressure int) int {
+	if underRace || testing.Short() {
+		return underPressure
+	}
+	return many
+}
+
 // TestPowerCutsFlushEveryMessage runs more than a thousand random lives, each with several power cuts, with flush.messages=1:
 // nothing that was acknowledged may be lost.
 func TestPowerCutsFlushEveryMessage(t *testing.T) {
-	seeds := uint64(1100)
-	if testing.Short() {
-		seeds = 100
-	}
-	for seed := range seeds {
+	t.Parallel()
+	for seed := range uint64(few(1100, 100)) {
 		c := smallSegments()
 		c.FlushMessages = 1
 		if seed%4 == 0 {
@@ -576,11 +579,8 @@ func TestPowerCutsFlushEveryMessage(t *testing.T) {
 
 // TestPowerCuts is the same without syncs but for those that the workload asks for.
 func TestPowerCuts(t *testing.T) {
-	seeds := uint64(700)
-	if testing.Short() {
-		seeds = 100
-	}
-	for seed := range seeds {
+	t.Parallel()
+	for seed := range uint64(few(700, 100)) {
 		c := smallSegments()
 		c.FlushMessages = int64([]int{1 << 40, 10}[seed%2])
 		if seed%4 == 0 {

@@ -13,7 +13,8 @@ import (
 //   - A file's unsynced writes are kept or lost block by block (512 bytes or 4 KiB), whatever their order; the file may have
 //     its new size but zeros in place of the data; the last write that is kept may be torn at any byte.
 //
-// The old Mem and its open files give ErrPowerCut from now on. A file that has lost its name is gone.
+// The old Mem and its open files give ErrPowerCut from now on; but it may be asked for a Crash again, for another outcome of the
+// same power cut. A file that has lost its name is gone.
 func (m *Mem) Crash(rng *rand.Rand) *Mem {
 	m.mu.Lock()
 	defer m.mu.Unlock()
