@@ -130,8 +130,7 @@ func hasProperty(props []Property, key string) bool {
 	return false
 }
 
-// parseKeyValueArgs reads options of the form key=value. A key without = has the value ""; where acceptMissing is false that
-// is an error.
+// parseKeyValueArgs reads options of the form key=value; a key without = has the value "".
 func parseKeyValueArgs(args []string) []Property {
 	var props []Property
 	for _, a := range args {

@@ -11,10 +11,7 @@ import (
 // configSource says where a configuration's value comes from, in the protocol's numbers.
 type configSource int8
 
-const (
-	sourceDynamicBroker configSource = 2
-	sourceDefault       configSource = 5
-)
+const sourceDefault configSource = 5
 
 // String is Kafka's name of the source.
 func (s configSource) String() string {

@@ -81,13 +81,3 @@ func (c *Case) asks() bool {
 	}
 	return false
 }
-
-// needsCluster says whether a broker must be stopped or started for it.
-func (c *Case) needsCluster() bool {
-	for _, s := range c.Setup {
-		if s[0] == "cluster" {
-			return true
-		}
-	}
-	return false
-}

@@ -1,12 +1,9 @@
 package golden
 
 import (
-	"archive/tar"
-	"compress/gzip"
 	"context"
 	"errors"
 	"flag"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -179,45 +176,6 @@ func split(s string) []string {
 		return nil
 	}
 	return strings.Split(s, ",")
-}
-
-// unpack unpacks a data directory of testdata/data.
-func unpack(t *testing.T, name string) string {
-	t.Helper()
-	dir := t.TempDir()
-	f, err := os.Open(filepath.Join(module(), "testdata", "data", name+".tar.gz"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for r := tar.NewReader(z); ; {
-		h, err := r.Next()
-		if err == io.EOF {
-			return dir
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		path := filepath.Join(dir, filepath.FromSlash(h.Name))
-		switch h.Typeflag {
-		case tar.TypeDir:
-			err = os.MkdirAll(path, 0o777)
-		case tar.TypeReg:
-			var b []byte
-			if b, err = io.ReadAll(r); err == nil {
-				if err = os.MkdirAll(filepath.Dir(path), 0o777); err == nil {
-					err = os.WriteFile(path, b, 0o666)
-				}
-			}
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 }
 
 // TestCases shows that what Kafka printed survives our normalising: a recorded case equals itself, every regular expression
