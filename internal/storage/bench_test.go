@@ -62,7 +62,9 @@ func BenchmarkAppend(b *testing.B) {
 			now := time.Now()
 			b.SetBytes(int64(len(v.Bytes)))
 			b.ReportAllocs()
+			before, n := cpuTime(b), 0
 			for b.Loop() {
+				n++
 				a, err := l.AppendAsLeader(v, storage.LeaderAppend{Now: now, LeaderEpoch: 1, Origin: record.Client})
 				if err != nil {
 					b.Fatal(err)
@@ -77,6 +79,7 @@ func BenchmarkAppend(b *testing.B) {
 					}
 				}
 			}
+			b.ReportMetric((cpuTime(b)-before).Seconds()/float64(n*len(v.Bytes))*1e9, "cpu-s/GB")
 		})
 	}
 }

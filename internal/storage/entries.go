@@ -21,8 +21,9 @@ type entryFile struct {
 	hold   bool   // nothing is written before replace
 }
 
-// tailEntries is how many entries the tail has before it is written out: 4 KiB of an offset index, so of 2 MiB of log.
-const tailEntries = 512
+// tailEntries is how many entries the tail has before it is written out: of half a megabyte of log or more, in 2.5 KiB of
+// memory for both indexes. Thousands of partitions may be written to at once.
+const tailEntries = 128
 
 func (e *entryFile) append(entry []byte) error {
 	if len(e.tail) >= tailEntries*e.width && !e.hold {

@@ -76,6 +76,11 @@ func (l *Log) producersAtLocked(segments []*segment, last kafka.Offset, now time
 		entries, err := l.readSnapshot(newest)
 		if err == nil {
 			ps = producersFrom(entries, newest, now, l.dir.producerExpiration())
+			if !clean {
+				if err := l.recallBatches(ps, segments); err != nil {
+					return nil, err
+				}
+			}
 			break
 		}
 		var c *CorruptError
@@ -94,6 +99,73 @@ func (l *Log) producersAtLocked(segments []*segment, last kafka.Offset, now time
 	}
 	ps.end = max(last, ps.end)
 	return ps, nil
+}
+
+// recallWindow is how far before a snapshot recallBatches looks. What a producer sends again after a crash it has sent within
+// its last five requests, at most 5 MiB by default of one producer. Guess.
+const recallWindow = 8 << 20
+
+// recallBatches gives producers that came out of a snapshot, which has only the last batch of each, the batches before it that
+// are still in the log just below. Else a producer that sends again what it has no answer for, because the node crashed, would
+// hear OUT_OF_ORDER_SEQUENCE_NUMBER for a batch that is there whenever a segment rolled in between, as with Kafka, and some
+// clients then write it twice under a new epoch.
+func (l *Log) recallBatches(ps *producers, segments []*segment) error {
+	if len(ps.byID) == 0 {
+		return nil
+	}
+	earlier := make(map[kafka.ProducerID][]batchMeta)
+	left := int64(recallWindow)
+	for i := len(segments) - 1; i >= 0 && left > 0; i-- {
+		s := segments[i]
+		if s.base >= ps.end {
+			continue
+		}
+		end := s.size()
+		s.mu.Lock()
+		err := l.openIndexesLocked(s)
+		var pos int64
+		if err == nil && s.next() > ps.end {
+			var e offsetEntry
+			e, err = s.idx.offsetFloor(s.base, ps.end)
+			end = int64(e.position)
+		}
+		if err == nil && end > left {
+			pos, err = s.idx.positionFloor(end - left)
+		}
+		s.mu.Unlock()
+		if err != nil {
+			return err
+		}
+		here := make(map[kafka.ProducerID][]batchMeta)
+		err = l.eachBatch(s, pos, func(b record.Batch) (more bool, err error) {
+			if b.BaseOffset() >= ps.end {
+				return false, nil
+			}
+			p := ps.byID[b.ProducerID()]
+			if p == nil || p.n == 0 || b.IsControl() || b.ProducerEpoch() != p.epoch || b.LastOffset() >= p.batches[0].lastOffset {
+				return true, nil
+			}
+			list := append(here[p.id], batchMeta{b.LastSequence(), int32(b.LastOffset() - b.BaseOffset()), b.LastOffset(), b.MaxTimestamp()})
+			here[p.id] = list[max(0, len(list)-maxDuplicates):]
+			return true, nil
+		})
+		if err != nil {
+			return err
+		}
+		for id, list := range here {
+			earlier[id] = append(list, earlier[id]...)
+		}
+		left -= end - pos
+	}
+	for id, list := range earlier {
+		p := ps.byID[id]
+		list = append(list, p.batches[:p.n]...)
+		p.n = 0
+		for _, m := range list[max(0, len(list)-maxDuplicates):] {
+			p.addBatch(m)
+		}
+	}
+	return nil
 }
 
 func (l *Log) readSnapshot(offset kafka.Offset) ([]snapshotEntry, error) {

@@ -397,6 +397,15 @@ func (x *indexes) offsetFloor(base, offset kafka.Offset) (offsetEntry, error) {
 	return decodeOffsetEntry(buf[:]), nil
 }
 
+// positionFloor is where the last batch with an index entry begins at or below a position in the file; 0 if there is none.
+func (x *indexes) positionFloor(position int64) (int64, error) {
+	buf, i, err := x.offsets.find(func(e []byte) bool { return int64(decodeOffsetEntry(e).position) <= position })
+	if i < 0 || err != nil {
+		return 0, err
+	}
+	return int64(decodeOffsetEntry(buf[:]).position), nil
+}
+
 // timeFloor finds the last entry of the time index at or below a timestamp; ok is false if there is none.
 func (x *indexes) timeFloor(timestamp int64) (e timeEntry, ok bool, err error) {
 	buf, i, err := x.times.find(func(e []byte) bool { return decodeTimeEntry(e).timestamp <= timestamp })
