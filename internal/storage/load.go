@@ -142,7 +142,7 @@ func (l *Log) recallBatches(ps *producers, segments []*segment) error {
 				return false, nil
 			}
 			p := ps.byID[b.ProducerID()]
-			if p == nil || p.n == 0 || b.IsControl() || b.ProducerEpoch() != p.epoch || b.LastOffset() >= p.batches[0].lastOffset {
+			if p == nil || p.n == 0 || b.Control() || b.ProducerEpoch() != p.epoch || b.LastOffset() >= p.batches[0].lastOffset {
 				return true, nil
 			}
 			list := append(here[p.id], batchMeta{b.LastSequence(), int32(b.LastOffset() - b.BaseOffset()), b.LastOffset(), b.MaxTimestamp()})

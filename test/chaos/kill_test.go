@@ -54,7 +54,9 @@ type book struct {
 func (b *book) producer(ctx context.Context, addr string, session int32) error {
 	cl, err := kgo.NewClient(kgo.SeedBrokers(addr), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.RequiredAcks(kgo.AllISRAcks()), kgo.DefaultProduceTopic(topic),
 		kgo.MaxBufferedRecords(500), kgo.ProducerLinger(time.Millisecond), kgo.RetryBackoffFn(func(int) time.Duration { return 20 * time.Millisecond }),
-		kgo.MetadataMinAge(20*time.Millisecond), kgo.DialTimeout(time.Second), kgo.ClientID(fmt.Sprintf("session-%d", session)))
+		kgo.MetadataMinAge(20*time.Millisecond), kgo.DialTimeout(time.Second),
+		// A node that is killed just after it took a connection is not one that wants SASL.
+		kgo.AlwaysRetryEOF(), kgo.ClientID(fmt.Sprintf("session-%d", session)))
 	if err != nil {
 		return err
 	}
