@@ -181,6 +181,9 @@ func fatalStart(e *Env, err error) int {
 	case errors.As(err, &conf):
 		text = conf.Class + ": " + conf.Text
 		hint = "Correct " + conf.Key + " in the properties file."
+		if _, name, ok := strings.Cut(conf.Text, "No security protocol defined for listener "); ok {
+			hint = fmt.Sprintf("Give it one in listener.security.protocol.map, for example %s:PLAINTEXT.", name)
+		}
 	}
 	log.Line("ERROR", "kafka.Kafka$", fatal, text)
 	if hint != "" {

@@ -145,15 +145,21 @@ func (n *Node) serve(ctx context.Context) error {
 	return n.server.Serve(names...)
 }
 
-// shutDown lets the controller move leaders away while this broker still serves.
+// drainTime is how long connections may take to finish what they asked before the listeners closed: long polls mostly.
+const drainTime = 2 * time.Second
+
+// shutDown lets the controller move leaders away while this broker still serves, and then closes the listeners: nothing is
+// appended any more when the background work stops and the logs close.
 func (n *Node) shutDown(ctx context.Context) error {
-	if !n.static.Bool("controlled.shutdown.enable") {
-		return nil
+	var err error
+	if n.static.Bool("controlled.shutdown.enable") {
+		if err = n.uplink.Stop(ctx); errors.Is(err, context.DeadlineExceeded) {
+			err = nil
+		}
 	}
-	if err := n.uplink.Stop(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
-		return err
-	}
-	return nil
+	drain, cancel := context.WithTimeout(ctx, drainTime)
+	defer cancel()
+	return errors.Join(err, n.server.Stop(drain))
 }
 
 func (n *Node) isControllerListener(name string) bool {

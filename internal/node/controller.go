@@ -128,7 +128,9 @@ func (n *Node) controllerAPI() *api.Controller {
 		Decide: func(req kmsg.Request, direct bool, deadline time.Time, done func(kmsg.Response, error)) {
 			n.control.loop.Decide(req, direct, deadline, done)
 		},
-		Raft:           n.quorum.Handle,
+		Raft: func(listener string, req kmsg.Request, answer func(kmsg.Response)) {
+			n.quorum.Handle(listener, req, answer)
+		},
 		Leader:         func() kafka.BrokerID { return n.quorum.Status().Leader },
 		LoggerLevels:   n.loggerLevels,
 		RequestTimeout: n.static.Millis("request.timeout.ms"),

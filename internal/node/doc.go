@@ -5,5 +5,6 @@
 // loader.go turns the metadata log into images, apply.go takes an image in, in one fixed order. broker.go and
 // controller.go connect handlers and loops; settings.go makes plain options out of the configuration.
 //
-// Goroutines: the loader's applier, and a ticker for what is done now and then. Everybody else's belong to the loops.
+// Goroutines: the loader's applier and its writers of snapshots, a ticker for what is done now and then, and two that wait for
+// the failure of the metadata log and of the registration. Everybody else's belong to the loops.
 package node

@@ -69,7 +69,11 @@ func (n *Node) bind(ctx context.Context) error {
 	return nil
 }
 
-func (n *Node) unbind(ctx context.Context) error { return n.server.Stop(ctx) }
+func (n *Node) unbind(ctx context.Context) error {
+	drain, cancel := context.WithTimeout(ctx, drainTime)
+	defer cancel()
+	return n.server.Stop(drain)
+}
 
 // boundPort is an endpoint's port; where the configuration says 0, the one that the OS chose.
 func (n *Node) boundPort(e config.Endpoint) uint16 {

@@ -76,8 +76,8 @@ func (n *Node) steps() []step {
 	var s []step
 	add := func(name string, start, stop func(context.Context) error) { s = append(s, step{name, start, stop}) }
 	add("lock log directories", n.openDirs, n.closeDirs)
+	add("bind listeners", n.bind, n.unbind) // before anything is written: a port in use changes nothing
 	add("open metadata log", n.openQuorum, n.closeQuorum)
-	add("bind listeners", n.bind, n.unbind)
 	if n.static.IsController {
 		add("start controller", n.startController, n.stopController)
 	}

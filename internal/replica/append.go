@@ -21,9 +21,10 @@ type AppendOptions struct {
 
 // Append appends what record.Validate returned. With acks=-1 and a nil error, ack is settled at once or when the high
 // watermark passes the append; a duplicate waits like the first time. An error means that nothing was appended.
-func (r *Replica) Append(now time.Time, v *record.Validated, o AppendOptions, ack *Ack) (storage.Appended, error) {
+func (r *Replica) Append(now time.Time, v *record.Validated, o AppendOptions, ack *Ack) (a storage.Appended, err error) {
+	defer r.guard(&err)
 	r.mu.Lock()
-	a, err := r.appendLocked(now, v, o)
+	a, err = r.appendLocked(now, v, o)
 	if err != nil {
 		r.mu.Unlock()
 		return a, err

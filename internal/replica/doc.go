@@ -7,6 +7,6 @@
 //
 // Locks are taken in the order Set.mu, Replica.mu. There is no goroutine here, and no clock: time comes in as now.
 //
-// Start reading at Replica.Append, then Replica.apply, which is the only place where the high watermark moves, and
+// Start reading at Replica.Append, then Replica.unlockAndApply, which is the only place where the high watermark moves, and
 // Replica.Read; Set.Apply shows how a metadata change arrives.
 package replica

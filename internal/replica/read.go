@@ -47,6 +47,9 @@ func (r *Replica) Read(now time.Time, reader Reader, q ReadRequest, out *Read) e
 	if err != nil {
 		return err
 	}
+	if follower && !r.hasFollower(reader.Follower) {
+		return kerr.NotLeaderOrFollower.With("broker %d is no replica of %v", reader.Follower, r.partition)
+	}
 	log := r.log
 	end := log.EndOffset()
 	hw := r.highWatermark.Load()
@@ -85,7 +88,15 @@ func (r *Replica) Read(now time.Time, reader Reader, q ReadRequest, out *Read) e
 	return nil
 }
 
+// hasFollower tells whether a broker is one of the partition's replicas. A leader that stepped down a moment ago knows none.
+func (r *Replica) hasFollower(id kafka.BrokerID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.leader != nil && r.leader.HasFollower(id)
+}
+
 func (r *Replica) followerFetched(now time.Time, reader Reader, q ReadRequest, end kafka.Offset) {
+	defer r.guard(nil)
 	r.mu.Lock()
 	if r.leader == nil {
 		r.mu.Unlock()

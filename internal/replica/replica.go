@@ -95,6 +95,7 @@ func (r *Replica) serving(asked kafka.LeaderEpoch, leaderOnly bool) (*role, erro
 
 // Lead makes this broker the leader in p.LeaderEpoch, or takes in a new state of the epoch it leads already.
 func (r *Replica) Lead(now time.Time, p replication.Partition, minISR int) {
+	defer r.guard(nil)
 	r.mu.Lock()
 	ro := r.role.Load()
 	if ro.offline != nil {
@@ -138,6 +139,7 @@ func (r *Replica) Follow(p replication.Partition) {
 
 // SetMinISR takes in a change of min.insync.replicas.
 func (r *Replica) SetMinISR(now time.Time, n int) {
+	defer r.guard(nil)
 	r.mu.Lock()
 	if r.leader == nil || r.minISR == n {
 		r.mu.Unlock()
@@ -149,6 +151,7 @@ func (r *Replica) SetMinISR(now time.Time, n int) {
 
 // Tick lets the leader drop followers that lag. To be called every LagMax/2.
 func (r *Replica) Tick(now time.Time) {
+	defer r.guard(nil)
 	r.mu.Lock()
 	if r.leader == nil {
 		r.mu.Unlock()
@@ -159,6 +162,7 @@ func (r *Replica) Tick(now time.Time) {
 
 // Altered brings the controller's answer to an AlterPartition.
 func (r *Replica) Altered(now time.Time, epoch kafka.LeaderEpoch, isr []kafka.BrokerID, partitionEpoch kafka.PartitionEpoch, recovering bool, err error) {
+	defer r.guard(nil)
 	r.mu.Lock()
 	if r.leader == nil || r.leader.Epoch() != epoch {
 		r.mu.Unlock()
@@ -215,6 +219,25 @@ func (r *Replica) stop() {
 
 // Stopped tells whether the partition was removed from this broker: there may be another Replica for it by now.
 func (r *Replica) Stopped() bool { return r.role.Load().offline == errStopped }
+
+// guard, deferred by every method that steps the leader, turns a broken invariant into a replica that is offline: one partition
+// must not take the others with it. Invariants are checked under the lock only, so that it is held here.
+func (r *Replica) guard(err *error) {
+	p := recover()
+	if p == nil {
+		return
+	}
+	b, ok := p.(*invariant.Broken)
+	if !ok {
+		panic(p)
+	}
+	told := r.failAndTellLocked(b)
+	r.mu.Unlock()
+	notify(told)
+	if err != nil {
+		*err = kerr.KafkaStorageError.With("Partition %v is offline: %v", r.partition, b)
+	}
+}
 
 var errStopped = errors.New("the partition was removed from this broker")
 
