@@ -1,7 +1,7 @@
 # make help says what there is.
 SHELL := bash
 
-.PHONY: help build test check sim compat chaos bench record fuzz
+.PHONY: help build test check sim compat chaos bench record docs fuzz
 
 help: ## this text
 	@sed -n 's/^\([a-z]*\):.*## /  \1	/p' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ bench: build ## Highwater, the null broker and, if there is a java, Kafka, side 
 
 record: ## asks the real Kafka anew what test/compat compares with
 	go test -count=1 -timeout 30m ./test/compat -broker=kafka -record
+
+docs: ## docs/config.md, from the tables in internal/config
+	go test -count=1 -run '^TestDocs$$' ./internal/config -rewrite
 
 fuzz: ## every fuzz target for FUZZTIME each (default 1m)
 	@go list ./... | while read -r p; do \
