@@ -225,6 +225,9 @@ func (l *Leader) FollowerFetched(now time.Time, id kafka.BrokerID, epoch kafka.B
 	return e
 }
 
+// HasFollower tells whether a broker is one of the partition's replicas, besides the leader.
+func (l *Leader) HasFollower(id kafka.BrokerID) bool { return l.follower(id) != nil }
+
 // mayJoin: Kafka's rule. The follower has all that is committed, has come to the start of this epoch, and is a live broker
 // under the same epoch that it fetched with.
 func (l *Leader) mayJoin(f *Progress) bool {
