@@ -26,7 +26,7 @@ func (r *Replica) Append(now time.Time, v *record.Validated, o AppendOptions, ac
 	r.mu.Lock()
 	a, err = r.appendLocked(now, v, o)
 	if err != nil {
-		r.mu.Unlock()
+		r.unlockRefused(err)
 		return a, err
 	}
 	end := a.LastOffset + 1
@@ -75,7 +75,7 @@ func (r *Replica) logErrorLocked(err error) error {
 		return err
 	}
 	r.failLocked(err)
-	return kerr.KafkaStorageError.With("Partition %v is offline: %v", r.partition, err)
+	return r.offlineErr(r.role.Load().offline)
 }
 
 // flushUnlocked syncs up to end for flush.messages, without the lock so that other appends share the sync, and takes the
@@ -88,9 +88,7 @@ func (r *Replica) flushUnlocked(end kafka.Offset) (kafka.Offset, error) {
 	r.mu.Lock()
 	if err != nil {
 		err = r.logErrorLocked(err)
-		told := r.watchersLocked(true, true)
-		r.mu.Unlock()
-		notify(told)
+		r.unlockRefused(err)
 		return 0, err
 	}
 	if r.leader != leader {
@@ -98,4 +96,15 @@ func (r *Replica) flushUnlocked(end kafka.Offset) (kafka.Offset, error) {
 		return 0, kerr.NotLeaderOrFollower
 	}
 	return end, nil
+}
+
+// unlockRefused gives the lock back after an append that failed. If that took the replica offline those who watch must hear
+// of it.
+func (r *Replica) unlockRefused(err error) {
+	var told []*Watch
+	if errors.Is(err, kerr.KafkaStorageError) {
+		told = r.watchersLocked(true, true)
+	}
+	r.mu.Unlock()
+	notify(told)
 }

@@ -43,7 +43,7 @@ type Read struct {
 // Read fills out for a fetch, without the partition's lock unless a follower's progress is to be noted.
 func (r *Replica) Read(now time.Time, reader Reader, q ReadRequest, out *Read) error {
 	follower := reader.Follower >= 0
-	_, err := r.serving(q.LeaderEpoch, follower || !reader.AnyReplica)
+	ro, err := r.serving(q.LeaderEpoch, follower || !reader.AnyReplica)
 	if err != nil {
 		return err
 	}
@@ -78,11 +78,10 @@ func (r *Replica) Read(now time.Time, reader Reader, q ReadRequest, out *Read) e
 		if errors.As(err, &k) {
 			return err
 		}
-		r.Fail(err)
-		return kerr.KafkaStorageError.With("Partition %v is offline: %v", r.partition, err)
+		return r.readFailed(err)
 	}
 	if follower {
-		r.followerFetched(now, reader, q, end)
+		r.followerFetched(now, ro.epoch, reader, q, end)
 		out.HighWatermark = r.highWatermark.Load()
 	}
 	return nil
@@ -95,10 +94,18 @@ func (r *Replica) hasFollower(id kafka.BrokerID) bool {
 	return r.leader != nil && r.leader.HasFollower(id)
 }
 
-func (r *Replica) followerFetched(now time.Time, reader Reader, q ReadRequest, end kafka.Offset) {
+// readFailed takes the replica offline because its disk refused a read.
+func (r *Replica) readFailed(err error) error {
+	r.Fail(err)
+	return r.offlineErr(r.role.Load().offline)
+}
+
+// followerFetched notes how far a follower is. What it asked for in one leader epoch says nothing in the next, where its log
+// may have to be cut first.
+func (r *Replica) followerFetched(now time.Time, epoch kafka.LeaderEpoch, reader Reader, q ReadRequest, end kafka.Offset) {
 	defer r.guard(nil)
 	r.mu.Lock()
-	if r.leader == nil {
+	if r.leader == nil || r.leader.Epoch() != epoch {
 		r.mu.Unlock()
 		return
 	}
@@ -176,8 +183,7 @@ func (r *Replica) Offset(reader Reader, asked kafka.LeaderEpoch, timestamp int64
 		if errors.As(err, &k) {
 			return t, false, err
 		}
-		r.Fail(err)
-		return t, false, kerr.KafkaStorageError
+		return t, false, r.readFailed(err)
 	}
 	if !found || t.Offset >= limit {
 		if settling {

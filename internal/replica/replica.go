@@ -82,7 +82,7 @@ func (ro *role) checkEpoch(asked kafka.LeaderEpoch) error {
 func (r *Replica) serving(asked kafka.LeaderEpoch, leaderOnly bool) (*role, error) {
 	ro := r.role.Load()
 	if ro.offline != nil {
-		return ro, kerr.KafkaStorageError.With("Partition %v is offline: %v", r.partition, ro.offline)
+		return ro, r.offlineErr(ro.offline)
 	}
 	if err := ro.checkEpoch(asked); err != nil {
 		return ro, err
@@ -91,6 +91,14 @@ func (r *Replica) serving(asked kafka.LeaderEpoch, leaderOnly bool) (*role, erro
 		return ro, kerr.NotLeaderOrFollower
 	}
 	return ro, nil
+}
+
+// offlineErr is what clients are told of a replica that is offline because of why: of one that was removed, to look elsewhere.
+func (r *Replica) offlineErr(why error) error {
+	if why == errStopped {
+		return kerr.NotLeaderOrFollower
+	}
+	return kerr.KafkaStorageError.With("Partition %v is offline: %v", r.partition, why)
 }
 
 // Lead makes this broker the leader in p.LeaderEpoch, or takes in a new state of the epoch it leads already.

@@ -72,8 +72,9 @@ func (a *Ack) settle(err error) {
 	}
 }
 
-// ackQueue holds a partition's waiting appends. Offsets only grow, so it is ordered by end without ever being sorted, and
-// the high watermark settles a prefix of it.
+// ackQueue holds a partition's waiting appends, ordered by end, so that the high watermark settles a prefix of it. Offsets
+// grow, so a new one nearly always goes to the end; only a duplicate of an append that still waits, and an append whose sync
+// came back late, belong further in front.
 type ackQueue struct {
 	ring []*Ack // power of two
 	head int
@@ -88,7 +89,12 @@ func (q *ackQueue) push(a *Ack) {
 		}
 		q.ring, q.head = bigger, 0
 	}
-	q.ring[(q.head+q.n)&(len(q.ring)-1)] = a
+	mask := len(q.ring) - 1
+	at := q.n
+	for ; at > 0 && q.ring[(q.head+at-1)&mask].end > a.end; at-- {
+		q.ring[(q.head+at)&mask] = q.ring[(q.head+at-1)&mask]
+	}
+	q.ring[(q.head+at)&mask] = a
 	q.n++
 }
 
