@@ -71,7 +71,7 @@ func (n *Node) recoverLogs(ctx context.Context) error {
 	if err := n.disks.Load(ctx, func(tp kafka.TopicPartition) storage.Config {
 		return topicConfig(n.Config(), image, tp.Topic).Log
 	}); err != nil {
-		return err
+		return loadError(err)
 	}
 	n.applyMu.Lock()
 	n.replicas.Start(time.Now(), n.Image())

@@ -99,3 +99,17 @@ func dirError(dir string, err error) error {
 	}
 	return fmt.Errorf("open log directory %s: %w", dir, err)
 }
+
+// loadError says what lies among the partitions.
+func loadError(err error) error {
+	var foreign *storage.ForeignDirError
+	if !errors.As(err, &foreign) {
+		return err
+	}
+	return &StartError{
+		Class: "org.apache.kafka.common.KafkaException", Fatal: "Encountered fatal fault: Error starting LogManager",
+		Text: foreign.Error(),
+		Hint: fmt.Sprintf("Move %s out of the log directory.", foreign.Path),
+		Err:  err,
+	}
+}

@@ -29,9 +29,6 @@ func (n *Node) bind(ctx context.Context) error {
 		Limits:          connectionLimits(c),
 	}
 	for _, e := range c.Listeners {
-		if p := e.Protocol; p != "PLAINTEXT" {
-			return fmt.Errorf("listeners: %s has the security protocol %s, which this version does not serve yet; use PLAINTEXT in listener.security.protocol.map", e, p)
-		}
 		l := server.Listener{Name: e.Listener, Host: e.Host, Port: e.Port, Controller: n.isControllerListener(e.Listener), Protected: e.Listener == c.InterBrokerListener}
 		if v, err := c.ForListener(e.Listener, "max.connections"); err == nil && !v.Null && v.Int < 1<<31-1 {
 			l.MaxConnections = int(v.Int)

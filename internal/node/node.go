@@ -92,6 +92,9 @@ func (n *Node) steps() []step {
 
 // Start brings a node up. It returns when the node serves, or with the first error, after undoing what was done.
 func Start(ctx context.Context, o Options) (*Node, error) {
+	if err := refuse(o.Config); err != nil {
+		return nil, err
+	}
 	n := &Node{opts: o, log: o.Log, static: o.Config, id: kafka.BrokerID(o.Config.NodeID), failed: make(chan error, 1)}
 	n.config.Store(o.Config)
 	n.image.Store(metadata.Empty())

@@ -144,8 +144,17 @@ const (
 	Stray                           // -stray: not in the metadata; kept
 )
 
-// Partitions lists the partition directories, by name. A directory that isn't one is an error, with Kafka's text.
-// __cluster_metadata-0 is left out: its log is raft's.
+// ForeignDirError says that a directory among those of partitions is none.
+type ForeignDirError struct{ Path, Name string }
+
+// Error has Kafka's words.
+func (e *ForeignDirError) Error() string {
+	return fmt.Sprintf("Found directory %s, '%s' is not in the form of topic-partition or topic-partition.uniqueId-delete (if marked for deletion).\n"+
+		"Kafka's log directories (and children) should only contain Kafka topic data.", e.Path, e.Name)
+}
+
+// Partitions lists the partition directories, by name. A directory that isn't one is a *ForeignDirError, but for lost+found,
+// which every ext4 file system has at its top. __cluster_metadata-0 is left out: its log is raft's.
 func (d *Dir) Partitions() ([]PartitionDir, error) {
 	entries, err := d.o.FS.List(d.path)
 	if err != nil {
@@ -153,13 +162,12 @@ func (d *Dir) Partitions() ([]PartitionDir, error) {
 	}
 	out := make([]PartitionDir, 0, len(entries))
 	for _, e := range entries {
-		if !e.IsDir() || e.Name() == remoteIndexCacheName {
+		if !e.IsDir() || e.Name() == remoteIndexCacheName || e.Name() == lostAndFoundName {
 			continue
 		}
 		p, ok := parseDirName(e.Name())
 		if !ok {
-			return nil, fmt.Errorf("Found directory %s, '%s' is not in the form of topic-partition or topic-partition.uniqueId-delete (if marked for deletion).\nKafka's log directories (and children) should only contain Kafka topic data.", //nolint:revive,staticcheck // Kafka's words
-				d.path+"/"+e.Name(), e.Name())
+			return nil, &ForeignDirError{Path: d.path + "/" + e.Name(), Name: e.Name()}
 		}
 		if p.Partition.Topic != kafka.ClusterMetadataTopic {
 			out = append(out, p)

@@ -34,6 +34,7 @@ const (
 	startOffsetsName     = "log-start-offset-checkpoint"
 	cleanerOffsetsName   = "cleaner-offset-checkpoint"
 	remoteIndexCacheName = "remote-log-index-cache"
+	lostAndFoundName     = "lost+found"
 
 	deleteDirSuffix = "-delete"
 	futureDirSuffix = "-future"

@@ -207,15 +207,18 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestForeignDirectory: a directory that is no partition's stops the start, in Kafka's words.
+// TestForeignDirectory: a directory that is no partition's stops the start, in Kafka's words; lost+found is passed over.
 func TestForeignDirectory(t *testing.T) {
 	fsys := vfs.NewMem()
-	if err := fsys.MkdirAll("d/photos"); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"d/lost+found", "d/photos"} {
+		if err := fsys.MkdirAll(name); err != nil {
+			t.Fatal(err)
+		}
 	}
 	loop := New(Options{Dirs: []*storage.Dir{openDir(t, fsys, "d")}, Log: quiet})
 	err := loop.Load(t.Context(), nil)
-	if err == nil || !strings.HasPrefix(err.Error(), "Found directory d/photos, 'photos' is not in the form of topic-partition") {
+	var foreign *storage.ForeignDirError
+	if !errors.As(err, &foreign) || !strings.HasPrefix(err.Error(), "Found directory d/photos, 'photos' is not in the form of topic-partition") {
 		t.Fatal(err)
 	}
 }
