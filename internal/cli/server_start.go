@@ -38,36 +38,38 @@ func runServerStart(e *Env) int {
 		}
 		args = args[1:]
 	}
-	usage := func() int {
-		e.Errorf("USAGE: %s [-daemon] server.properties [--override property=value]*", e.Name+".sh")
+	usage := func(message string) int {
+		e.Errorf("%s", message)
 		e.Errorf("%-50s %s", "Option", "Description")
 		e.Errorf("%-50s %s", "------", "-----------")
 		e.Errorf("%-50s %s", "--override <String>", "A property that is to replace the one in server.properties")
 		e.Errorf("%-50s %s", "--version", "Print the version and exit.")
 		return 1
 	}
+	about := fmt.Sprintf("USAGE: %s.sh [-daemon] server.properties [--override property=value]*", e.Name)
 	if len(args) == 0 || args[0] == "--help" {
-		return usage()
+		return usage(about)
 	}
 	if args[0] == "--version" {
-		return runVersion(e)
+		e.Println(KafkaVersion)
+		return 0
 	}
 	file := args[0]
 	var overrides []string
 	for rest := args[1:]; len(rest) > 0; rest = rest[1:] {
 		switch {
 		case rest[0] == "--version":
-			return runVersion(e)
+			e.Println(KafkaVersion)
+			return 0
 		case rest[0] == "--help":
-			return usage()
+			return usage(about)
 		case rest[0] == "--override" && len(rest) > 1:
 			overrides = append(overrides, rest[1])
 			rest = rest[1:]
 		case strings.HasPrefix(rest[0], "--override="):
 			overrides = append(overrides, strings.TrimPrefix(rest[0], "--override="))
 		default:
-			e.Errorf("Found non argument parameters: %s", strings.Join(rest, ","))
-			return usage()
+			return usage("Found non argument parameters: " + strings.Join(rest, ","))
 		}
 	}
 	if daemon {
@@ -86,9 +88,9 @@ func serverConfig(file string, overrides []string) (*config.Broker, error) {
 	b, err := os.ReadFile(file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, &JavaError{Class: "java.nio.file.NoSuchFileException", Text: file}
+		return nil, &node.StartError{Class: "java.nio.file.NoSuchFileException", Text: file, Hint: "There is no such file: name the node's properties file.", Err: err}
 	case errors.Is(err, fs.ErrPermission):
-		return nil, &JavaError{Class: "java.nio.file.AccessDeniedException", Text: file}
+		return nil, &node.StartError{Class: "java.nio.file.AccessDeniedException", Text: file, Hint: "Let this user read the properties file.", Err: err}
 	case err != nil:
 		return nil, err
 	}
@@ -111,7 +113,7 @@ func runNode(e *Env, c *config.Broker, started func(*node.Node)) int {
 	begin := time.Now()
 	for _, w := range c.Warnings {
 		if strings.Contains(w, "broker.heartbeat.interval.ms") { // the one that Kafka logs as an error
-			log.Error(w)
+			(&toolLog{w: e.Stderr}).Line("ERROR", "kafka.server.KafkaConfig", w)
 			continue
 		}
 		log.Warn(w)
@@ -180,7 +182,10 @@ func fatalStart(e *Env, err error) int {
 		text, hint = class+": "+start.Text, start.Hint
 	case errors.As(err, &conf):
 		text = conf.Class + ": " + conf.Text
-		hint = "Correct " + conf.Key + " in the properties file."
+		hint = "Correct the properties file, or what --override replaces in it."
+		if conf.Key != "" {
+			hint = "Correct " + conf.Key + " in the properties file, or where --override replaces it."
+		}
 		if _, name, ok := strings.Cut(conf.Text, "No security protocol defined for listener "); ok {
 			hint = fmt.Sprintf("Give it one in listener.security.protocol.map, for example %s:PLAINTEXT.", name)
 		}

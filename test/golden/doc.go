@@ -11,5 +11,8 @@
 //
 //	go test ./test/golden -args -bootstrap 127.0.0.1:9092 -only topics/create
 //
+// The cases of tools that read or write only their own disk need no cluster; unit tests in internal/cli replay them within
+// the process: storage, dump-log, server-start. Cases of tools that are not there yet are read by TestCases alone.
+//
 // Start reading at Runner in runner.go. The package's goroutines belong to the processes that it starts, and end with them.
 package golden
