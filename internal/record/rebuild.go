@@ -18,6 +18,9 @@ var builders = sync.Pool{New: func() any { return new(Builder) }}
 // compression.type is enforced, and how messages of magic 0 and 1 get in.
 func (v *Validated) rebuild(o *Options, target codec.Type) error {
 	first := v.Batch(0)
+	if first.HasProducerID() && first.ProducerEpoch() == kafka.NoProducerEpoch {
+		return kerr.InvalidRecord.With("Invalid negative producer epoch in record batch with producerId %d in topic partition %s", first.ProducerID(), o.Partition)
+	}
 	options := DefaultBatchOptions(0)
 	options.Codec, options.Level = target, o.Level
 	options.ProducerID, options.ProducerEpoch, options.BaseSequence = first.ProducerID(), first.ProducerEpoch(), first.BaseSequence()
@@ -56,7 +59,8 @@ func (v *Validated) rebuild(o *Options, target codec.Type) error {
 func rebuildBatch(b *Builder, batch Batch, o *Options) error {
 	var c checker
 	c.init(batch, o)
-	c.inOrder = false // they get new offsets
+	c.inOrder = false              // they get new offsets
+	negative := int64(NoTimestamp) // the first timestamp that Kafka's builder would not take
 	r := NewReader(batch)
 	defer r.Close()
 	if batch.Magic() >= 2 {
@@ -74,6 +78,9 @@ func rebuildBatch(b *Builder, batch Batch, o *Options) error {
 		if !c.look(&raw) {
 			return c.fault
 		}
+		if rec.Timestamp < NoTimestamp && negative == NoTimestamp {
+			negative = rec.Timestamp
+		}
 		if c.errors == nil {
 			b.appendRecordAt(kafka.Offset(b.Len()), rec)
 		}
@@ -84,7 +91,10 @@ func rebuildBatch(b *Builder, batch Batch, o *Options) error {
 	if r.Err() != nil {
 		return r.Err()
 	}
-	return c.errors.err()
+	if err := c.errors.err(); err != nil || negative == NoTimestamp {
+		return err
+	}
+	return kerr.InvalidRecord.With("Invalid negative timestamp %d in topic partition %s", negative, o.Partition)
 }
 
 func sizeOrNull(p []byte) int {

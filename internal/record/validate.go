@@ -129,6 +129,19 @@ func (v *Validated) Release() {
 	validateds.Put(v)
 }
 
+// Transactional tells whether the first batch of one partition's records in a Produce request is transactional. Kafka asks
+// before all else, and what it cannot read there makes it refuse the whole request.
+func Transactional(records []byte) (bool, error) {
+	b, _, err := Next(records)
+	switch {
+	case err != nil:
+		return false, err
+	case b == nil || !b.headerFits():
+		return false, nil // what follows tells of that
+	}
+	return b.Transactional(), nil
+}
+
 // CheckProduce makes the checks of a Produce request that Kafka makes before it looks at the partition: versions from 3 on
 // carry exactly one batch of magic 2 for each partition, and only versions from 7 on zstd.
 func CheckProduce(version int16, records []byte) error {
