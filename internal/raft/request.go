@@ -273,6 +273,7 @@ func (r *Raft) learn(now time.Time, leader kafka.BrokerID, epoch kafka.LeaderEpo
 
 func (r *Raft) handleDescribeQuorum(now time.Time, m *kmsg.DescribeQuorumRequest) kmsg.Response {
 	resp := m.ResponseKind().(*kmsg.DescribeQuorumResponse)
+	resp.ErrorMessage = new("")
 	ok := len(m.Topics) == 1 && m.Topics[0].Topic == kafka.ClusterMetadataTopic && len(m.Topics[0].Partitions) == 1 && m.Topics[0].Partitions[0].Partition == 0
 	if !ok {
 		for _, t := range m.Topics {
@@ -281,6 +282,7 @@ func (r *Raft) handleDescribeQuorum(now time.Time, m *kmsg.DescribeQuorumRequest
 			for _, p := range t.Partitions {
 				rp := kmsg.NewDescribeQuorumResponseTopicPartition()
 				rp.Partition, rp.ErrorCode = p.Partition, kerr.UnknownTopicOrPartition.Code
+				rp.ErrorMessage = new(kerr.UnknownTopicOrPartition.Message())
 				rt.Partitions = append(rt.Partitions, rp)
 			}
 			resp.Topics = append(resp.Topics, rt)
@@ -288,12 +290,10 @@ func (r *Raft) handleDescribeQuorum(now time.Time, m *kmsg.DescribeQuorumRequest
 		return resp
 	}
 	p := kmsg.NewDescribeQuorumResponseTopicPartition()
+	p.ErrorMessage = new("")
 	if r.lead == nil {
 		p.ErrorCode = kerr.NotLeaderOrFollower.Code
-		if m.Version >= 2 {
-			text := kerr.NotLeaderOrFollower.Message()
-			p.ErrorMessage = &text
-		}
+		p.ErrorMessage = new(kerr.NotLeaderOrFollower.Message())
 	} else {
 		p.LeaderID, p.LeaderEpoch, p.HighWatermark = int32(r.leader), int32(r.epoch), r.highWatermark
 		for _, v := range r.Voters().Voters() {
