@@ -19,6 +19,7 @@ func ErrorResponse(req kmsg.Request, err error) kmsg.Response {
 		for i := range q.Topics {
 			t := kmsg.NewCreateTopicsResponseTopic()
 			t.Topic, t.ErrorCode, t.ErrorMessage = q.Topics[i].Topic, code, text
+			t.Configs = []kmsg.CreateTopicsResponseTopicConfig{}
 			r.Topics = append(r.Topics, t)
 		}
 		return r
@@ -126,7 +127,7 @@ func ErrorResponse(req kmsg.Request, err error) kmsg.Response {
 		return r
 	case *kmsg.AllocateProducerIDsRequest:
 		r := q.ResponseKind().(*kmsg.AllocateProducerIDsResponse)
-		r.ErrorCode, r.ProducerIDStart, r.ProducerIDLen = code, -1, 0
+		r.ErrorCode = code
 		return r
 	}
 	panic(fmt.Sprintf("controller: no answer to API %d", req.Key()))

@@ -43,7 +43,7 @@ func (c *Controller) CreateTopics(x Context, req *kmsg.CreateTopicsRequest) Resu
 	for i := range req.Topics {
 		t := &req.Topics[i]
 		out := kmsg.NewCreateTopicsResponseTopic()
-		out.Topic = t.Topic
+		out.Topic, out.Configs = t.Topic, []kmsg.CreateTopicsResponseTopicConfig{}
 		var err error
 		switch {
 		case seen[t.Topic] > 1:
@@ -52,7 +52,9 @@ func (c *Controller) CreateTopics(x Context, req *kmsg.CreateTopicsRequest) Resu
 			}
 			told[t.Topic] = true
 			err = kerr.InvalidRequest.With("Duplicate topic name.")
-		case t.Topic == kafka.ClusterMetadataTopic || !x.authorized(t.Topic):
+		case t.Topic == kafka.ClusterMetadataTopic:
+			err = kerr.InvalidRequest.With("Creation of internal topic %s is prohibited.", t.Topic)
+		case !x.authorized(t.Topic):
 			err = kerr.TopicAuthorizationFailed.With("Authorization failed.")
 		default:
 			if place == nil && len(t.ReplicaAssignment) == 0 {
@@ -110,7 +112,6 @@ func (c *Controller) createTopic(x *Context, t *kmsg.CreateTopicsRequestTopic, o
 	out.TopicID = id
 	if !x.describable(t.Topic) {
 		out.ConfigErrorCode = kerr.TopicAuthorizationFailed.Code
-		out.Configs = []kmsg.CreateTopicsResponseTopicConfig{}
 		return records, nil
 	}
 	out.NumPartitions = int32(len(records) - n)

@@ -58,7 +58,7 @@ func TestCreateTopics(t *testing.T) {
 	f(kerr.InvalidTopicException, "Topic name is invalid: the empty string is not allowed", name(""))
 	long := strings.Repeat("x", 250)
 	f(kerr.InvalidTopicException, "Topic name is invalid: the length of '"+long+"' is longer than the max allowed length 249", name(long))
-	f(kerr.TopicAuthorizationFailed, "Authorization failed.", name("__cluster_metadata"))
+	f(kerr.InvalidRequest, "Creation of internal topic __cluster_metadata is prohibited.", name("__cluster_metadata"))
 	f(kerr.InvalidReplicationFactor, "Unable to replicate the partition 4 time(s): The target replication factor of 4 cannot be reached because only 3 broker(s) are registered or some brokers have all their log directories cordoned.",
 		func(q *topic) { q.Topic, q.ReplicationFactor = "x", 4 })
 	f(kerr.InvalidReplicationFactor, "Replication factor must be larger than 0, or -1 to use the default value.", func(q *topic) { q.Topic, q.ReplicationFactor = "x", 0 })
