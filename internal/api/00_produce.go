@@ -59,11 +59,15 @@ func (b *Broker) Produce(r *rpc.Request) *rpc.Pending {
 	for i := range c.Topics {
 		n += len(c.Topics[i].Partitions)
 	}
+	refused := b.refuse(c)
+	failed := refused
 	if c.Acks == -1 {
 		c.acks.Reset(n, c.wake)
 	}
-	failed := false
 	for i := range c.Topics {
+		if refused {
+			break
+		}
 		t := &c.Topics[i]
 		for j := range t.Partitions {
 			p := &t.Partitions[j]
@@ -127,6 +131,45 @@ func (c *produceCall) settle() (all bool) {
 	return all
 }
 
+// refuse refuses a request as a whole, as Kafka does if a partition's first batch cannot be read, or is transactional
+// without a transactional id.
+func (b *Broker) refuse(c *produceCall) bool {
+	var err error
+	for i := range c.Topics {
+		for j := range c.Topics[i].Partitions {
+			transactional, e := record.Transactional(c.Topics[i].Partitions[j].Records)
+			if e != nil {
+				err = e
+			} else if transactional && !c.HasTransactionalID {
+				err = kerr.TransactionalIDAuthorizationFailed
+			}
+			if err != nil {
+				break
+			}
+		}
+		if err != nil {
+			break
+		}
+	}
+	if err == nil {
+		return false
+	}
+	var k *kerr.Error
+	for i := range c.Topics {
+		for j := range c.Topics[i].Partitions {
+			p := &c.Topics[i].Partitions[j]
+			p.ErrorCode = kerr.Code(err)
+			if errors.As(err, &k) && k.Text != "" {
+				p.ErrorMessage = &k.Text
+			}
+			if c.Acks == -1 {
+				c.acked = append(c.acked, nil)
+			}
+		}
+	}
+	return true
+}
+
 func (b *Broker) append(r *rpc.Request, c *produceCall, t *ProduceTopic, p *ProducePartition) error {
 	var ack *replica.Ack
 	if c.Acks == -1 {
@@ -153,12 +196,12 @@ func (b *Broker) append(r *rpc.Request, c *produceCall, t *ProduceTopic, p *Prod
 	c.check = rep.Log().Config().Validation(rep.Partition(), record.Client, r.Received)
 	v, err := record.Validate(p.Records, &c.check)
 	if err != nil {
-		return err
+		return c.refused(rep, p, err)
 	}
 	defer v.Release()
 	for i := range v.Batches {
 		if v.Batches[i].Transactional {
-			return kerr.InvalidTxnState.With("The transaction coordinator knows no transaction of this producer")
+			return explained{kerr.InvalidTxnState.With("The transaction coordinator knows no transaction of this producer")}
 		}
 	}
 	if c.Acks == -1 {
@@ -171,25 +214,40 @@ func (b *Broker) append(r *rpc.Request, c *produceCall, t *ProduceTopic, p *Prod
 			c.acks.Drop(ack)
 			c.acked[len(c.acked)-1] = nil
 		}
-		return err
+		return c.refused(rep, p, err)
 	}
 	p.BaseOffset, p.LogAppendTime, p.LogStartOffset = a.FirstOffset, a.LogAppendTime, a.LogStartOffset
 	return nil
 }
 
+// refused notes where the log starts, which Kafka tells with the errors of an append but these.
+func (c *produceCall) refused(rep *replica.Replica, p *ProducePartition, err error) error {
+	switch kerr.Code(err) {
+	case kerr.CorruptMessage.Code, kerr.UnknownTopicOrPartition.Code, kerr.NotLeaderOrFollower.Code, kerr.MessageTooLarge.Code, kerr.RecordListTooLarge.Code, kerr.KafkaStorageError.Code:
+	default:
+		p.LogStartOffset = rep.Log().StartOffset()
+	}
+	return err
+}
+
+// explained is an error whose text the producer is told. Kafka tells none but these and those of single records.
+type explained struct{ error }
+
+func (e explained) Unwrap() error { return e.error }
+
 // produceError tells a partition's error: which records were refused, and from version 10 on whom to ask instead.
 func (b *Broker) produceError(r *rpc.Request, c *produceCall, t *ProduceTopic, p *ProducePartition, err error) {
 	p.ErrorCode = kerr.Code(err)
 	var records *record.RecordErrors
-	var k *kerr.Error
+	var told explained
 	switch {
 	case errors.As(err, &records):
 		for _, e := range records.Records {
 			p.RecordErrors = append(p.RecordErrors, RecordError{BatchIndex: e.Index, Message: &e.Message})
 		}
 		p.ErrorMessage = kerr.Message(records.Err)
-	case errors.As(err, &k) && k.Text != "":
-		p.ErrorMessage = &k.Text
+	case errors.As(err, &told):
+		p.ErrorMessage = kerr.Message(err)
 	}
 	if p.ErrorCode == kerr.NotLeaderOrFollower.Code && r.Version >= 10 {
 		p.LeaderID, p.LeaderEpoch = b.currentLeader(t.Name, t.ID, p.Index)

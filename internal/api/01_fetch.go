@@ -48,6 +48,13 @@ type fetchCall struct {
 	urgent bool                // there is something that must be told at once
 	seen   []*SessionPartition // in the order of the response
 	open   []fetchWait
+	absent []absentPartition // told last, as in Kafka: ids that are unknown, then partitions
+}
+
+// absentPartition is one that the cluster doesn't have.
+type absentPartition struct {
+	*SessionPartition
+	err error
 }
 
 // fetchWait is a partition that had less than was asked for.
@@ -66,7 +73,8 @@ func (c *fetchCall) put() {
 	c.req.Put()
 	clear(c.open)
 	clear(c.seen)
-	*c = fetchCall{open: c.open[:0], seen: c.seen[:0]}
+	clear(c.absent)
+	*c = fetchCall{open: c.open[:0], seen: c.seen[:0], absent: c.absent[:0]}
 	fetchCalls.Put(c)
 }
 
@@ -108,13 +116,19 @@ func (b *Broker) Fetch(r *rpc.Request) *rpc.Pending {
 // look reads every partition into the response and returns how many there are.
 func (c *fetchCall) look(now time.Time, quiet bool) (n int) {
 	c.resp.Reset()
-	c.size, c.urgent, c.open, c.seen = 0, false, c.open[:0], c.seen[:0]
+	c.size, c.urgent, c.open, c.seen, c.absent = 0, false, c.open[:0], c.seen[:0], c.absent[:0]
 	left, minOne := c.maxSize, true
 	valid := c.session.Each(func(p *SessionPartition) {
 		n++
+		rep, err := c.find(p, quiet)
+		if code := kerr.Code(err); code == kerr.UnknownTopicID.Code || code == kerr.UnknownTopicOrPartition.Code {
+			p.More = false
+			c.absent = append(c.absent, absentPartition{p, err})
+			return
+		}
 		c.seen = append(c.seen, p)
 		q := c.resp.Add(p.Topic, p.TopicID, p.Partition)
-		read, more := c.read(now, p, q, left, minOne, quiet)
+		read, more := c.read(now, rep, err, p, q, left, minOne)
 		p.More = more
 		if read > 0 {
 			minOne = false
@@ -122,6 +136,8 @@ func (c *fetchCall) look(now time.Time, quiet bool) (n int) {
 			c.size += read
 		}
 	})
+	c.tellAbsent(kerr.UnknownTopicID.Code)
+	c.tellAbsent(kerr.UnknownTopicOrPartition.Code)
 	if !valid {
 		c.urgent = true
 	}
@@ -131,10 +147,22 @@ func (c *fetchCall) look(now time.Time, quiet bool) (n int) {
 	return n
 }
 
-// read fills one partition's answer. more tells that records were left out because the answer was full.
-func (c *fetchCall) read(now time.Time, p *SessionPartition, q *FetchPartitionResponse, left int, minOne, quiet bool) (size int, more bool) {
+// tellAbsent adds the partitions that the cluster doesn't have, for one of the reasons.
+func (c *fetchCall) tellAbsent(code int16) {
+	for _, p := range c.absent {
+		if kerr.Code(p.err) != code {
+			continue
+		}
+		c.seen = append(c.seen, p.SessionPartition)
+		q := c.resp.Add(p.Topic, p.TopicID, p.Partition)
+		c.fail(p.SessionPartition, q, p.err)
+		q.AbortedTransactions = noAborted
+	}
+}
+
+// read fills one partition's answer, err telling why it has no replica here. more tells that records were left out because the answer was full.
+func (c *fetchCall) read(now time.Time, rep *replica.Replica, err error, p *SessionPartition, q *FetchPartitionResponse, left int, minOne bool) (size int, more bool) {
 	q.HighWatermark = kafka.NoOffset
-	rep, err := c.find(p, quiet)
 	if err != nil {
 		c.fail(p, q, err)
 		return 0, false
@@ -246,7 +274,7 @@ func (c *fetchCall) forget() {
 // answer builds the response from the last look.
 func (c *fetchCall) answer(r *rpc.Request) {
 	c.session.Filter(c.seen, c.resp)
-	if c.version >= 16 {
+	if c.version >= 16 && c.reader.Follower < 0 { // followers know where brokers are
 		for i := range c.resp.Topics {
 			for j := range c.resp.Topics[i].Partitions {
 				if q := &c.resp.Topics[i].Partitions[j]; q.LeaderID != kafka.NoBroker {

@@ -50,9 +50,12 @@ func (b *Broker) ListOffsets(r *rpc.Request) *rpc.Pending {
 			rp.Partition = p.Partition
 			rp.Offset, rp.Timestamp, rp.LeaderEpoch = kafka.NoOffset, -1, int32(kafka.NoLeaderEpoch)
 			var err error
-			if seen[kafka.TopicPartition{Topic: t.Topic, Partition: p.Partition}] > 1 {
-				err = kerr.InvalidRequest
-			} else {
+			switch tp := (kafka.TopicPartition{Topic: t.Topic, Partition: p.Partition}); {
+			case seen[tp] == 0: // told
+				continue
+			case seen[tp] > 1:
+				err, seen[tp] = kerr.InvalidRequest, 0
+			default:
 				err = b.listOffset(r.Version, reader, t.Topic, &p, &rp)
 			}
 			if err == kerr.OffsetNotAvailable && r.Version < 5 {

@@ -43,22 +43,30 @@ func (b *Broker) Metadata(r *rpc.Request) *rpc.Pending {
 		respond(r, resp)
 		return nil
 	}
+	byID := false
+	for i := range req.Topics {
+		q := &req.Topics[i]
+		id := kafka.TopicID(q.TopicID)
+		byID = byID || !id.IsZero()
+		switch {
+		case r.Version < 12 && (q.Topic == nil || !id.IsZero()):
+			// The fields are there since version 10 and have a meaning since 12.
+			return refuseMetadata(r, &req, kerr.InvalidRequest)
+		case q.Topic == nil && id.IsZero():
+			return refuseMetadata(r, &req, kerr.UnknownServerError) // as Kafka, which stumbles over it
+		}
+	}
 	var create []string
 	seen := make(map[string]bool, len(req.Topics))
 	for i := range req.Topics {
 		q := &req.Topics[i]
-		name, id := "", kafka.TopicID(q.TopicID)
-		if q.Topic != nil {
-			name = *q.Topic
-		}
-		if (q.Topic == nil && r.Version < 12 || !id.IsZero() && r.Version < 12) && r.Version >= 10 || q.Topic != nil && !id.IsZero() {
-			r.Response.Fail = kerr.InvalidRequest.With("version %d of Metadata asks for topics by id only from version 12 on, and not by name and id at once", r.Version)
-			return nil
-		}
-		if q.Topic == nil {
-			resp.Topics = append(resp.Topics, b.describeByID(image, listener, id, ops, r.Version))
+		if byID { // then names don't count
+			if id := kafka.TopicID(q.TopicID); !id.IsZero() {
+				resp.Topics = append(resp.Topics, b.describeByID(image, listener, id, ops, r.Version))
+			}
 			continue
 		}
+		name := *q.Topic
 		if seen[name] {
 			continue
 		}
@@ -83,6 +91,22 @@ func (b *Broker) Metadata(r *rpc.Request) *rpc.Pending {
 	}
 	if len(create) > 0 {
 		b.AutoCreate(create)
+	}
+	respond(r, resp)
+	return nil
+}
+
+// refuseMetadata answers for every topic with err, and tells nothing else.
+func refuseMetadata(r *rpc.Request, req *kmsg.MetadataRequest, err *kerr.Error) *rpc.Pending {
+	resp := kmsg.NewPtrMetadataResponse()
+	resp.ControllerID, resp.AuthorizedOperations, resp.ErrorCode = -1, noOperations, err.Code
+	for i := range req.Topics {
+		rt := kmsg.NewMetadataResponseTopic()
+		rt.Topic, rt.TopicID, rt.ErrorCode, rt.AuthorizedOperations = req.Topics[i].Topic, req.Topics[i].TopicID, err.Code, noOperations
+		if rt.Topic == nil {
+			rt.Topic = new("")
+		}
+		resp.Topics = append(resp.Topics, rt)
 	}
 	respond(r, resp)
 	return nil

@@ -24,6 +24,8 @@ func (b *Broker) InitProducerID(r *rpc.Request) *rpc.Pending {
 		return nil
 	}
 	switch {
+	case (req.ProducerID == kafka.NoProducerID) != (req.ProducerEpoch == kafka.NoProducerEpoch):
+		return fail(kerr.InvalidRequest)
 	case req.TransactionalID != nil && *req.TransactionalID == "":
 		return fail(kerr.InvalidRequest)
 	case req.TransactionalID != nil:

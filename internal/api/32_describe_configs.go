@@ -36,16 +36,34 @@ func describeConfigs(r *rpc.Request, v configView) *rpc.Pending {
 		return nil
 	}
 	resp := kmsg.NewPtrDescribeConfigsResponse()
+	// Kafka refuses the request as a whole if it doesn't know a kind of resource.
+	for _, q := range req.Resources {
+		switch metadata.ResourceType(q.ResourceType) {
+		case metadata.ResourceTopic, metadata.ResourceBroker, metadata.ResourceBrokerLogger, metadata.ResourceClientMetrics, metadata.ResourceGroup:
+			continue
+		}
+		for _, q := range req.Resources {
+			rr := kmsg.NewDescribeConfigsResponseResource()
+			rr.ResourceType, rr.ResourceName = q.ResourceType, q.ResourceName
+			rr.ErrorCode, rr.ErrorMessage = kerr.InvalidRequest.Code, kerr.Message(kerr.InvalidRequest)
+			resp.Resources = append(resp.Resources, rr)
+		}
+		respond(r, resp)
+		return nil
+	}
 	for i := range req.Resources {
 		q := &req.Resources[i]
 		rr := kmsg.NewDescribeConfigsResponseResource()
-		rr.ResourceType, rr.ResourceName = q.ResourceType, q.ResourceName
+		rr.ResourceType, rr.ResourceName, rr.ErrorMessage = q.ResourceType, q.ResourceName, new("")
 		entries, err := v.entries(q)
 		if err != nil {
 			rr.ErrorCode, rr.ErrorMessage = kerr.Code(err), kerr.Message(err)
+			if err == error(kerr.UnknownTopicOrPartition) {
+				rr.ErrorMessage = new("")
+			}
 		}
 		for _, e := range entries {
-			if q.ConfigNames != nil && !slices.Contains(q.ConfigNames, e.Name) {
+			if len(q.ConfigNames) > 0 && !slices.Contains(q.ConfigNames, e.Name) {
 				continue
 			}
 			rr.Configs = append(rr.Configs, configEntry(&e, req.IncludeSynonyms, req.IncludeDocumentation))

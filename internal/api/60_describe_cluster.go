@@ -16,6 +16,8 @@ const (
 	controllerEndpoints = 2
 )
 
+var endpointTypes = map[int8]string{brokerEndpoints: "BROKER", controllerEndpoints: "CONTROLLER"}
+
 func describeCluster(r *rpc.Request, serves int8, clusterID string, fill func(*kmsg.DescribeClusterRequest, *kmsg.DescribeClusterResponse)) *rpc.Pending {
 	var req kmsg.DescribeClusterRequest
 	if !decode(r, &req) {
@@ -36,7 +38,11 @@ func describeCluster(r *rpc.Request, serves int8, clusterID string, fill func(*k
 		}
 		fill(&req, resp)
 	case brokerEndpoints, controllerEndpoints:
-		err = kerr.MismatchedEndpointType.With("The request was sent to an endpoint of the wrong type.")
+		kind := kerr.MismatchedEndpointType
+		if r.Version == 0 {
+			kind = kerr.InvalidRequest // it knows no types
+		}
+		err = kind.With("The request was sent to an endpoint of type %s, but we wanted an endpoint of type %s", endpointTypes[serves], endpointTypes[req.EndpointType])
 	default:
 		err = kerr.UnsupportedEndpointType.With("Unsupported endpoint type %d", req.EndpointType)
 	}

@@ -24,7 +24,12 @@ func (b *Broker) DescribeTopicPartitions(r *rpc.Request) *rpc.Pending {
 	if c := req.Cursor; c != nil {
 		from, firstPartition = c.Topic, c.Partition
 		if c.Partition < 0 {
-			r.Response.Fail = kerr.InvalidRequest.With("The cursor's partition %d is negative", c.Partition)
+			for i := range req.Topics {
+				rt := kmsg.NewDescribeTopicPartitionsResponseTopic()
+				rt.Topic, rt.ErrorCode, rt.AuthorizedOperations = &req.Topics[i].Topic, kerr.InvalidRequest.Code, noOperations
+				resp.Topics = append(resp.Topics, rt)
+			}
+			respond(r, resp)
 			return nil
 		}
 	}
@@ -58,7 +63,7 @@ func (b *Broker) DescribeTopicPartitions(r *rpc.Request) *rpc.Pending {
 			if all {
 				continue
 			}
-			rt.ErrorCode, rt.AuthorizedOperations = kerr.UnknownTopicOrPartition.Code, noOperations
+			rt.ErrorCode = kerr.UnknownTopicOrPartition.Code
 			if kafka.CheckTopicName(name) != "" {
 				rt.ErrorCode = kerr.InvalidTopicException.Code
 			}

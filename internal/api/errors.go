@@ -21,6 +21,7 @@ func respondError(r *rpc.Request, body []byte, err error) {
 		for _, t := range req.Topics {
 			rt := kmsg.NewCreateTopicsResponseTopic()
 			rt.Topic, rt.ErrorCode, rt.ErrorMessage = t.Topic, code, text
+			rt.Configs = []kmsg.CreateTopicsResponseTopicConfig{}
 			resp.Topics = append(resp.Topics, rt)
 		}
 		respond(r, resp)
