@@ -31,12 +31,12 @@ var moment = map[string]bool{
 var quorum = map[string]bool{"LeaderEpoch": true, "HighWatermark": true, "LogEndOffset": true}
 
 // inOrder are lists of structs whose order means something; that of any other with a name or an id is a hash table's in Kafka.
-var inOrder = map[string]bool{"FetchResponseTopic": true, "DescribeConfigsResponseResourceConfigConfigSynonym": true}
+var inOrder = map[string]bool{"FetchResponseTopic": true, "FetchResponseTopicPartition": true, "DescribeConfigsResponseResourceConfigConfigSynonym": true}
 
 // sortKey is what a list's element is sorted by, "" if the list stays as it is.
 func sortKey(m map[string]any) string {
 	var b strings.Builder
-	for _, field := range []string{"Topic", "TopicID", "ResourceType", "ResourceName", "Name"} {
+	for _, field := range []string{"Topic", "TopicID", "ResourceType", "ResourceName", "Name", "Partition"} {
 		if x, ok := m[field]; ok {
 			if p, ok := x.(*string); ok && p != nil {
 				x = *p

@@ -3,6 +3,7 @@ package compat
 import (
 	"encoding/binary"
 	"hash/crc32"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -27,6 +28,10 @@ func writes(name string, acks int16, f func(v int16) []written) step {
 			}
 			p := kmsg.NewProduceRequestTopicPartition()
 			p.Partition, p.Records = w.partition, w.records
+			if i := slices.IndexFunc(q.Topics, func(o kmsg.ProduceRequestTopic) bool { return o.Topic == t.Topic && o.TopicID == t.TopicID }); i >= 0 {
+				q.Topics[i].Partitions = append(q.Topics[i].Partitions, p)
+				continue
+			}
 			t.Partitions = append(t.Partitions, p)
 			q.Topics = append(q.Topics, t)
 		}
@@ -128,6 +133,10 @@ func fetches(f fetching) step {
 			p.Partition, p.FetchOffset, p.CurrentLeaderEpoch, p.PartitionMaxBytes, p.LastFetchedEpoch = r.partition, r.offset, r.epoch, 1<<20, -1
 			if r.max != 0 {
 				p.PartitionMaxBytes = r.max
+			}
+			if i := slices.IndexFunc(q.Topics, func(o kmsg.FetchRequestTopic) bool { return o.Topic == t.Topic }); i >= 0 {
+				q.Topics[i].Partitions = append(q.Topics[i].Partitions, p)
+				continue
 			}
 			t.Partitions = append(t.Partitions, p)
 			q.Topics = append(q.Topics, t)

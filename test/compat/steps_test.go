@@ -114,6 +114,9 @@ var topicSteps = []step{
 		}
 		return out
 	}),
+	byController(creates("the metadata topic", func(int16) []kmsg.CreateTopicsRequestTopic {
+		return []kmsg.CreateTopicsRequestTopic{newTopic("__cluster_metadata", 1, 1), newTopic("a b", 1, 1)}
+	})),
 	creates("bad numbers", func(int16) []kmsg.CreateTopicsRequestTopic {
 		return []kmsg.CreateTopicsRequestTopic{newTopic("n0", 0, 1), newTopic("n1", -2, 1), newTopic("n2", 1, 0), newTopic("n3", 1, -2), newTopic("n4", 1, 2), newTopic("n5", 1, 32767)}
 	}),
@@ -283,6 +286,8 @@ var configSteps = []step{
 	describe("some keys", resource(topicType, "made-v4", "retention.ms", "cleanup.policy", "nonsense")),
 	describe("no keys", kmsg.DescribeConfigsRequestResource{ResourceType: topicType, ResourceName: "made-v4", ConfigNames: []string{}}),
 	describe("what is not there", resource(topicType, "nothing"), resource(topicType, "a/b"), resource(brokerType, "2"), resource(brokerType, "x"), resource(77, "y"), resource(0, "z"), resource(loggerType, "2")),
+	describe("what is not there, of types that are", resource(topicType, "nothing"), resource(topicType, "a/b"), resource(brokerType, "2"), resource(brokerType, "x"), resource(loggerType, "2"), resource(loggerType, ""),
+		resource(metricsType, ""), resource(groupType, "")),
 	describe("broker", resource(brokerType, "1")),
 	describe("cluster", resource(brokerType, "")),
 	incremental("set and delete", false, change{topicType, "made-v4", []string{"retention.bytes=100", "-retention.ms", "cleanup.policy+=compact"}}),
