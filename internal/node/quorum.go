@@ -147,12 +147,27 @@ func (n *Node) register(ctx context.Context) error {
 		},
 		RequestTimeout: c.Millis("controller.socket.timeout.ms"),
 		Controller:     n.askController,
+		Cordoned:       n.cordoned,
 		Log:            n.log,
 	})
 	n.uplink.Start()
 	n.uplink.MetadataApplied(n.Image().Provenance().Offset)
 	go n.watchUplink()
 	return n.uplink.Await(ctx, lifecycle.Recovery)
+}
+
+// cordoned are the ids of the directories in cordoned.log.dirs; nil while the cluster's metadata.version knows no such thing.
+func (n *Node) cordoned() []kafka.DirectoryID {
+	if !n.Image().MetadataVersion().Facts().CordonedLogDirsSupported {
+		return nil
+	}
+	ids := []kafka.DirectoryID{}
+	for _, path := range n.Config().CordonedLogDirs {
+		if id := n.identity.dirs[path]; !id.IsZero() {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 // watchUplink tells when the broker can't go on.

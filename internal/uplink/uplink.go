@@ -29,7 +29,10 @@ type Options struct {
 	// RequestTimeout bounds one try, controller.socket.timeout.ms.
 	RequestTimeout time.Duration
 	Controller     Controller
-	Log            *slog.Logger
+	// Cordoned are the log directories that take no new replicas (cordoned.log.dirs), told with each heartbeat; nil if the
+	// cluster's metadata.version doesn't know of such.
+	Cordoned func() []kafka.DirectoryID
+	Log      *slog.Logger
 }
 
 // Uplink is the talk. All methods are safe for concurrent use.
@@ -119,6 +122,12 @@ func (u *Uplink) send(q lifecycle.Request) {
 	hb.WantFence, hb.WantShutdown = q.WantFence, q.WantShutDown
 	for _, d := range q.OfflineDirs {
 		hb.OfflineLogDirs = append(hb.OfflineLogDirs, d)
+	}
+	if dirs := u.opts.Cordoned(); dirs != nil {
+		hb.CordonedLogDirs = make([][16]byte, len(dirs))
+		for i, d := range dirs {
+			hb.CordonedLogDirs[i] = d
+		}
 	}
 	u.opts.Controller(hb, u.opts.RequestTimeout, func(m kmsg.Response, err error) {
 		a := lifecycle.Answer{Err: err}
