@@ -104,7 +104,7 @@ var toolCases = []toolCase{
 	call("a broker config out of range", "configs", "--bootstrap-server", "{B}", "--alter", "--entity-type", "brokers", "--entity-name", "1", "--add-config", "num.io.threads=0").head(2),
 	call("broker configs", "configs", "--bootstrap-server", "{B}", "--describe", "--entity-type", "brokers", "--entity-name", "1"),
 	call("default broker configs", "configs", "--bootstrap-server", "{B}", "--describe", "--entity-type", "brokers", "--entity-default"),
-	call("all broker configs", "configs", "--bootstrap-server", "{B}", "--describe", "--all", "--entity-type", "brokers", "--entity-name", "1"),
+	call("all broker configs", "configs", "--bootstrap-server", "{B}", "--describe", "--all", "--entity-type", "brokers", "--entity-name", "1").with(notOurs),
 	call("all topic configs with a cluster-wide one", "configs", "--bootstrap-server", "{B}", "--describe", "--all", "--entity-type", "topics", "--entity-name", "placed"),
 	call("take the dynamic ones back", "configs", "--bootstrap-server", "{B}", "--alter", "--entity-type", "brokers", "--entity-name", "1", "--delete-config", "log.cleaner.threads"),
 	call("broker configs after", "configs", "--bootstrap-server", "{B}", "--describe", "--entity-type", "brokers", "--entity-name", "1"),
@@ -155,8 +155,15 @@ var toolCases = []toolCase{
 var toolCasesStopped = []toolCase{
 	call("storage info", "storage", "info", "-c", "{DIR}/server.properties"),
 	call("dump a producer snapshot", "dump-log", "--files", "{LOG}/dumped-0/00000000000000000006.snapshot").with(blank(`\b\d{13}\b`)),
+	call("dump an offset index", "dump-log", "--files", "{LOG}/dumped-0/00000000000000000000.index"),
+	call("check an offset index", "dump-log", "--files", "{LOG}/dumped-0/00000000000000000000.index", "--index-sanity-check"),
 	call("dump a time index", "dump-log", "--files", "{LOG}/dumped-0/00000000000000000000.timeindex"),
 	call("no broker", "topics", "--bootstrap-server", "127.0.0.1:1", "--list", "--command-config", "{DIR}/short.properties").head(2),
+}
+
+// notOurs leaves out the configs that are our own, which are described like the others.
+func notOurs(s string) string {
+	return strings.Join(slices.DeleteFunc(strings.Split(s, "\n"), func(l string) bool { return strings.HasPrefix(strings.TrimSpace(l), "highwater.") }), "\n")
 }
 
 // metadataRecords says which types of records a dump holds, in which versions, with which fields: how often and with what
