@@ -22,25 +22,40 @@ var errProduce = errors.New("cannot decode Produce")
 // adminClientID is the client that may produce to internal topics.
 const adminClientID = "__admin_client"
 
-// produceCall is a Produce request that may wait. It is pooled, and not given back if it timed out: replicas refer to it.
+// produceCall is a Produce request that may wait. It is pooled, and not given back if it timed out: replicas refer to it, and
+// even when all is settled by then, who settled it last may not be done with it.
 type produceCall struct {
 	*Produce
+	broker  *Broker
 	acks    replica.Acks
 	acked   []*replica.Ack // for each partition in order, nil where there is nothing to wait for
 	pending *rpc.Pending
-	wake    func()
-	check   record.Options // kept here because Validate lets it escape
+	wake    func()                             // completes pending
+	finish  func(r *rpc.Request, expired bool) // stage two; as wake made once, not for each call
+	check   record.Options                     // kept here because Validate lets it escape
 }
 
-var produceCalls = sync.Pool{New: func() any {
-	c := new(produceCall)
-	c.wake = func() { c.pending.Complete() }
+var produceCalls = sync.Pool{New: func() any { return new(produceCall) }}
+
+func getProduceCall(b *Broker) *produceCall {
+	c := produceCalls.Get().(*produceCall)
+	c.Produce, c.broker = GetProduce(), b
+	if c.wake == nil {
+		c.wake = func() { c.pending.Complete() }
+		c.finish = func(r *rpc.Request, expired bool) {
+			c.settle(r)
+			r.Response.Buf = c.AppendResponse(r.Response.Buf, r.Version)
+			if !expired {
+				c.put()
+			}
+		}
+	}
 	return c
-}}
+}
 
 func (c *produceCall) put() {
 	c.Produce.Put()
-	c.Produce, c.pending = nil, nil
+	c.Produce, c.broker, c.pending = nil, nil, nil
 	clear(c.acked)
 	c.acked = c.acked[:0]
 	produceCalls.Put(c)
@@ -48,8 +63,7 @@ func (c *produceCall) put() {
 
 // Produce answers API 0.
 func (b *Broker) Produce(r *rpc.Request) *rpc.Pending {
-	c := produceCalls.Get().(*produceCall)
-	c.Produce = GetProduce()
+	c := getProduceCall(b)
 	if !c.Decode(r.Body, r.Version, b.Replicas().Intern) {
 		c.put()
 		r.Response.Fail = errProduce
@@ -91,29 +105,19 @@ func (b *Broker) Produce(r *rpc.Request) *rpc.Pending {
 				return p
 			}
 		}
-		c.settle()
+		c.settle(r)
 	}
 	r.Response.Buf = c.AppendResponse(r.Response.Buf, r.Version)
 	c.put()
 	return nil
 }
 
-// finish is stage two.
-func (c *produceCall) finish(r *rpc.Request, expired bool) {
-	all := c.settle()
-	r.Response.Buf = c.AppendResponse(r.Response.Buf, r.Version)
-	if all {
-		c.put()
-	}
-}
-
-// settle fills in what became of the acks; false if some are open, which then count as timed out.
-func (c *produceCall) settle() (all bool) {
-	all = true
+// settle fills in what became of the acks; those that are open count as timed out. The offsets of the append stay, as in Kafka.
+func (c *produceCall) settle(r *rpc.Request) {
 	k := 0
 	for i := range c.Topics {
-		for j := range c.Topics[i].Partitions {
-			p := &c.Topics[i].Partitions[j]
+		t := &c.Topics[i]
+		for j := range t.Partitions {
 			ack := c.acked[k]
 			k++
 			if ack == nil {
@@ -121,14 +125,13 @@ func (c *produceCall) settle() (all bool) {
 			}
 			settled, err := ack.Result()
 			if !settled {
-				all, err = false, kerr.RequestTimedOut
+				err = kerr.RequestTimedOut
 			}
 			if err != nil {
-				p.ErrorCode, p.BaseOffset = kerr.Code(err), kafka.NoOffset
+				c.broker.produceError(r, c, t, &t.Partitions[j], err)
 			}
 		}
 	}
-	return all
 }
 
 // refuse refuses a request as a whole, as Kafka does if a partition's first batch cannot be read, or is transactional
