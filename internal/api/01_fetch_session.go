@@ -642,6 +642,13 @@ func (c *FetchContext) InSession() bool { return c.session != nil }
 // order, as the last Each visited them.
 func (c *FetchContext) Filter(seen []*SessionPartition, resp *FetchResponse) {
 	if c.session == nil {
+		n := 0
+		for i := range resp.Topics {
+			for j := range resp.Topics[i].Partitions {
+				c.Keep(seen[n], &resp.Topics[i].Partitions[j]) // what the session that begins now has told
+				n++
+			}
+		}
 		return
 	}
 	s := c.session

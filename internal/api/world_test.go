@@ -49,6 +49,7 @@ func newWorld(t testing.TB) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
+	unique := byte(0)
 	w.set = replica.NewSet(replica.Options{
 		ID: 1, Dirs: []*replica.Dir{{Dir: d, ID: kafka.DirectoryID{7: 77}}}, LagMax: 30 * time.Second,
 		Config:   func(*metadata.Image, string) replica.TopicConfig { return w.config },
@@ -57,7 +58,7 @@ func newWorld(t testing.TB) *world {
 		Rolled:   func(*storage.Log) {},
 		Removed:  func(*storage.Dir, string, time.Duration) {},
 		Note:     func(msg string, p kafka.TopicPartition, err error) { t.Errorf("%s: %v: %v", msg, p, err) },
-		Unique:   func() [16]byte { return [16]byte{1} },
+		Unique:   func() [16]byte { unique++; return [16]byte{unique} },
 	})
 	w.Broker = &Broker{
 		ID: 1, ClusterID: "cluster", Replicas: func() *replica.Set { return w.set }, Image: w.set.Image,
@@ -245,8 +246,11 @@ func valuesOf(t testing.TB, b []byte) (values []string) {
 	t.Helper()
 	for len(b) > 0 {
 		batch, rest, err := record.Next(b)
-		if err != nil || batch == nil {
+		if err != nil {
 			t.Fatalf("%d bytes are no batch: %v", len(b), err)
+		}
+		if batch == nil {
+			break // cut by a bound of the fetch
 		}
 		n := int(binary.BigEndian.Uint32(batch[57:]))
 		// Values are written one after another without keys and headers: length, attributes, deltas, -1, length, value, 0.
