@@ -46,6 +46,53 @@ func TestCheckProduce(t *testing.T) {
 	f(13, append(bytes.Clone(b), 0, 1, 2), none)
 }
 
+// TestTransactional: only the first batch counts, and what is cut or too small for its header is left to later checks.
+func TestTransactional(t *testing.T) {
+	plain := plainBatch(t, DefaultBatchOptions(0), 1, 0)
+	o := DefaultBatchOptions(0)
+	o.Transactional, o.ProducerID, o.ProducerEpoch, o.BaseSequence = true, 7, 0, 0
+	ours := plainBatch(t, o, 1, 0)
+	f := func(records []byte, want bool, code int16) {
+		t.Helper()
+		if got, err := Transactional(records); got != want || kerr.Code(err) != code {
+			t.Errorf("%x: %v, %v, want %v and code %d", records, got, err, want, code)
+		}
+	}
+	f(nil, false, 0)
+	f(plain, false, 0)
+	f(ours, true, 0)
+	f(append(bytes.Clone(plain), ours...), false, 0)
+	for n := range ours {
+		f(ours[:n], false, 0)
+	}
+	bad := bytes.Clone(ours)
+	bad[posMagic] = 3
+	f(bad, false, kerr.CorruptMessage.Code)
+	small := Batch(bytes.Clone(ours[:HeaderSize-1]))
+	small[posLength+3] = HeaderSize - 1 - LogOverhead
+	f(small, false, 0)
+}
+
+// TestRebuildRefuses: what Kafka stores as it comes but cannot build anew is refused only where it must be built anew.
+func TestRebuildRefuses(t *testing.T) {
+	old := plainBatch(t, DefaultBatchOptions(0), 2, -5)
+	o := DefaultBatchOptions(0)
+	o.ProducerID, o.ProducerEpoch, o.BaseSequence = 7, -1, 0
+	noEpoch := plainBatch(t, o, 2, vectorNow)
+	for name, b := range map[string]Batch{"negative timestamps": old, "no producer epoch": noEpoch} {
+		for compression, want := range map[string]int16{"producer": 0, "gzip": kerr.InvalidRecord.Code} {
+			options := vectorOptions(t, map[string]string{"compression.type": compression, "message.timestamp.before.max.ms": fmt.Sprint(int64(math.MaxInt64))})
+			v, err := Validate(bytes.Clone(b), &options)
+			if kerr.Code(err) != want {
+				t.Errorf("%s, compression.type=%s: %v, want code %d", name, compression, err, want)
+			}
+			if err == nil {
+				v.Release()
+			}
+		}
+	}
+}
+
 // TestAssign: the second stage leaves a batch as if all its fields had been set one by one and the CRC computed anew.
 func TestAssign(t *testing.T) {
 	for _, c := range []codec.Type{codec.None, codec.LZ4} {
