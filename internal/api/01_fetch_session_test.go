@@ -304,7 +304,7 @@ func TestSessionTouchWakes(t *testing.T) {
 func TestSessionQuiet(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 7))
-		type state struct{ hw, start, unread int64 }
+		type state struct{ hw, start int64 }
 		logs := map[string]*state{}
 		var names []string
 		for i := range 12 {

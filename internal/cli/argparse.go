@@ -167,7 +167,7 @@ func (p *ArgParser) parse(n *Namespace, args []string, stdout io.Writer) error {
 		}
 		if a == nil && !strings.HasPrefix(word, "--") { // -tVALUE
 			if a, _ = p.find(word[:2]); a != nil {
-				name, value, inline = word[:2], strings.TrimPrefix(word[2:], "="), true
+				value, inline = strings.TrimPrefix(word[2:], "="), true
 			}
 		}
 		if a == nil {

@@ -180,9 +180,6 @@ func (c *consumer) groupOpts() []kgo.Opt {
 			}
 		}),
 	}
-	if conf.str("isolation.level") == "read_committed" {
-		opts = append(opts, kgo.RequireStableFetchOffsets())
-	}
 	if id := conf.str("group.instance.id"); id != "" {
 		opts = append(opts, kgo.InstanceID(id))
 	}

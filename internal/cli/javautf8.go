@@ -52,5 +52,3 @@ func malformed(b []byte) int {
 	}
 	return 1
 }
-
-func javaString(b []byte) string { return string(appendJavaString(nil, b)) }

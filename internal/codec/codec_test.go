@@ -332,7 +332,7 @@ func TestBomb(t *testing.T) {
 
 // TestSnappyStrict: S2's repeated offset, which our decoder knows and Java's doesn't, is refused.
 func TestSnappyStrict(t *testing.T) {
-	block := []byte{20, 3<<2 | 0, 'a', 'b', 'c', 'd', 0<<2 | 1, 4, 12<<2 - 1<<2 | 1, 0} // 4 literals, copy 4 from 4 back, repeat
+	block := []byte{20, 3 << 2, 'a', 'b', 'c', 'd', 0<<2 | 1, 4, 12<<2 - 1<<2 | 1, 0} // 4 literals, copy 4 from 4 back, repeat
 	if _, err := Decompress(nil, Snappy, block, 100); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("repeated offset: %v", err)
 	}

@@ -269,8 +269,8 @@ func (b *Broker) GroupValue(key string, overrides map[string]string) Value {
 			return v
 		}
 	}
-	for _, s := range k.Synonyms {
-		v := b.Value(s.Name)
+	if len(k.Synonyms) > 0 {
+		v := b.Value(k.Synonyms[0].Name)
 		if k.Name == "streams.assignor.name" { // the first of a list
 			if len(v.List) == 0 {
 				return Value{Type: String, Null: true}

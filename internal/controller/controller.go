@@ -1,8 +1,6 @@
 package controller
 
 import (
-	"cmp"
-	"slices"
 	"strconv"
 	"time"
 
@@ -334,8 +332,4 @@ func (c *Controller) activeOf(replicas []kafka.BrokerID) []kafka.BrokerID {
 // setError puts an error into a response's fields.
 func setError(code *int16, message **string, err error) {
 	*code, *message = kerr.Code(err), kerr.Message(err)
-}
-
-func sortedBy[T any, K cmp.Ordered](list []T, key func(T) K) {
-	slices.SortFunc(list, func(a, b T) int { return cmp.Compare(key(a), key(b)) })
 }

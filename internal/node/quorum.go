@@ -173,7 +173,7 @@ func (n *Node) cordoned() []kafka.DirectoryID {
 // watchUplink tells when the broker can't go on.
 func (n *Node) watchUplink() {
 	for {
-		err, changed := n.uplink.Err()
+		changed, err := n.uplink.Err()
 		if err != nil {
 			n.fail(err)
 			return

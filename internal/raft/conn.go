@@ -4,8 +4,6 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
-
-	"github.com/highwater/highwater/internal/kafka"
 )
 
 // conn is what is under way to one node: at most one request, as Kafka does it.
@@ -77,6 +75,3 @@ func (r *Raft) resetConns() {
 		r.conns = r.conns[:0]
 	}
 }
-
-// nodeID of the real node behind a bootstrap server is unknown; -2 and below stand for it.
-func isBootstrap(id kafka.BrokerID) bool { return id < kafka.NoBroker }

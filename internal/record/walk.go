@@ -126,15 +126,12 @@ func (c *checker) fastRecord(b []byte) int {
 	switch {
 	case u&0x80 == 0:
 		length = u & 0x7f
-		u >>= 8
 		i++
 	case u&0x8000 == 0:
 		length = u&0x7f | u>>1&0x3f80
-		u >>= 16
 		i += 2
 	case u&0x800000 == 0:
 		length = u&0x7f | u>>1&0x3f80 | u>>2&0x1fc000
-		u >>= 24
 		i += 3
 	default:
 		return 0
@@ -176,11 +173,9 @@ func (c *checker) fastRecord(b []byte) int {
 	switch {
 	case u&0x80 == 0:
 		key = u & 0x7f
-		u >>= 8
 		i++
 	case u&0x8000 == 0:
 		key = u&0x7f | u>>1&0x3f80
-		u >>= 16
 		i += 2
 	default:
 		return 0
@@ -199,15 +194,12 @@ func (c *checker) fastRecord(b []byte) int {
 	switch {
 	case u&0x80 == 0:
 		value = u & 0x7f
-		u >>= 8
 		i++
 	case u&0x8000 == 0:
 		value = u&0x7f | u>>1&0x3f80
-		u >>= 16
 		i += 2
 	case u&0x800000 == 0:
 		value = u&0x7f | u>>1&0x3f80 | u>>2&0x1fc000
-		u >>= 24
 		i += 3
 	default:
 		return 0

@@ -177,7 +177,7 @@ func (x *RemoteLogSegmentMetadataRecordRemoteLogSegmentIdEntry) SetDefaults() {
 }
 
 func (x *RemoteLogSegmentMetadataRecordRemoteLogSegmentIdEntry) isDefault() bool {
-	return !(!x.TopicIDPartition.isDefault()) && !(!x.ID.IsZero()) && len(x.UnknownTags) == 0
+	return x.TopicIDPartition.isDefault() && x.ID.IsZero() && len(x.UnknownTags) == 0
 }
 
 func (x *RemoteLogSegmentMetadataRecordRemoteLogSegmentIdEntry) write(w *writer, version int16) {
@@ -216,7 +216,7 @@ func (x *RemoteLogSegmentMetadataRecordTopicIdPartitionEntry) SetDefaults() {
 }
 
 func (x *RemoteLogSegmentMetadataRecordTopicIdPartitionEntry) isDefault() bool {
-	return !(x.Name != "") && !(!x.ID.IsZero()) && !(x.Partition != 0) && len(x.UnknownTags) == 0
+	return !(x.Name != "") && x.ID.IsZero() && !(x.Partition != 0) && len(x.UnknownTags) == 0
 }
 
 func (x *RemoteLogSegmentMetadataRecordTopicIdPartitionEntry) write(w *writer, version int16) {
@@ -384,7 +384,7 @@ func (x *RemoteLogSegmentMetadataUpdateRecordRemoteLogSegmentIdEntry) SetDefault
 }
 
 func (x *RemoteLogSegmentMetadataUpdateRecordRemoteLogSegmentIdEntry) isDefault() bool {
-	return !(!x.TopicIDPartition.isDefault()) && !(!x.ID.IsZero()) && len(x.UnknownTags) == 0
+	return x.TopicIDPartition.isDefault() && x.ID.IsZero() && len(x.UnknownTags) == 0
 }
 
 func (x *RemoteLogSegmentMetadataUpdateRecordRemoteLogSegmentIdEntry) write(w *writer, version int16) {
@@ -423,7 +423,7 @@ func (x *RemoteLogSegmentMetadataUpdateRecordTopicIdPartitionEntry) SetDefaults(
 }
 
 func (x *RemoteLogSegmentMetadataUpdateRecordTopicIdPartitionEntry) isDefault() bool {
-	return !(x.Name != "") && !(!x.ID.IsZero()) && !(x.Partition != 0) && len(x.UnknownTags) == 0
+	return !(x.Name != "") && x.ID.IsZero() && !(x.Partition != 0) && len(x.UnknownTags) == 0
 }
 
 func (x *RemoteLogSegmentMetadataUpdateRecordTopicIdPartitionEntry) write(w *writer, version int16) {
@@ -548,7 +548,7 @@ func (x *RemotePartitionDeleteMetadataRecordTopicIdPartitionEntry) SetDefaults()
 }
 
 func (x *RemotePartitionDeleteMetadataRecordTopicIdPartitionEntry) isDefault() bool {
-	return !(x.Name != "") && !(!x.ID.IsZero()) && !(x.Partition != 0) && len(x.UnknownTags) == 0
+	return !(x.Name != "") && x.ID.IsZero() && !(x.Partition != 0) && len(x.UnknownTags) == 0
 }
 
 func (x *RemotePartitionDeleteMetadataRecordTopicIdPartitionEntry) write(w *writer, version int16) {

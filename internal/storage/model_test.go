@@ -40,8 +40,6 @@ type world struct {
 	trimmed  bool // records went at the front, so that the producers' state can't be made anew
 	// before, if not nil, is what the log may be instead: a truncation didn't come to its end.
 	before []modelBatch
-	// maybe is how many of the last batches may be missing though no power was lost.
-	maybe int
 }
 
 type modelBatch struct {

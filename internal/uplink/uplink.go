@@ -216,8 +216,8 @@ func (u *Uplink) Stop(ctx context.Context) error {
 }
 
 // Err is why the broker cannot go on, or nil; Changed is closed when that or the state changes.
-func (u *Uplink) Err() (err error, changed <-chan struct{}) {
+func (u *Uplink) Err() (changed <-chan struct{}, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.machine.Err(), u.changed
+	return u.changed, u.machine.Err()
 }

@@ -319,7 +319,7 @@ func (e *emitter) structType(t *structType) {
 	if t.equal {
 		var parts []string
 		for _, f := range t.fields {
-			parts = append(parts, "!("+f.differs()+")")
+			parts = append(parts, not(f.differs()))
 		}
 		if hasTags {
 			parts = append(parts, "len(x.UnknownTags) == 0")
@@ -627,4 +627,12 @@ func (e *emitter) jsonValue(f *field) {
 	default:
 		e.f("%s", one(x, f.Type))
 	}
+}
+
+// not negates an expression of Go without piling negations up.
+func not(x string) string {
+	if rest, ok := strings.CutPrefix(x, "!"); ok {
+		return rest
+	}
+	return "!(" + x + ")"
 }
