@@ -391,18 +391,43 @@ func FuzzDumpLog(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Fuzz(func(t *testing.T, kind, option uint8, b []byte) {
-		dir := t.TempDir()
-		path := filepath.Join(dir, "00000000000000000006"+kinds[int(kind)%len(kinds)])
-		for _, name := range []string{".log", ".index"} {
-			if err := os.WriteFile(filepath.Join(dir, "00000000000000000006"+name), log, 0o666); err != nil {
+	// One directory for all runs of this process, and a run puts back what the one before changed. The files stay open: to
+	// create or to empty them each time would be most of the work.
+	dir := f.TempDir()
+	files, fresh := map[string]*os.File{}, map[string]bool{}
+	put := func(t *testing.T, name string, b []byte) {
+		file := files[name]
+		if file == nil {
+			var err error
+			if file, err = os.Create(filepath.Join(dir, name)); err != nil {
 				t.Fatal(err)
 			}
+			files[name] = file
 		}
-		if err := os.WriteFile(path, b, 0o666); err != nil {
+		if _, err := file.WriteAt(b, 0); err != nil {
 			t.Fatal(err)
 		}
-		if status, _, errs := dumpRun(options[int(option)%len(options)], "--files", path); status != 0 && !strings.Contains(errs, "Exception") {
+		if err := file.Truncate(int64(len(b))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.Cleanup(func() {
+		for _, file := range files {
+			file.Close()
+		}
+	})
+	const base = "00000000000000000006"
+	f.Fuzz(func(t *testing.T, kind, option uint8, b []byte) {
+		name := base + kinds[int(kind)%len(kinds)]
+		for _, beside := range []string{base + ".log", base + ".index"} {
+			if beside != name && !fresh[beside] {
+				put(t, beside, log)
+				fresh[beside] = true
+			}
+		}
+		put(t, name, b)
+		fresh[name] = false
+		if status, _, errs := dumpRun(options[int(option)%len(options)], "--files", filepath.Join(dir, name)); status != 0 && !strings.Contains(errs, "Exception") {
 			t.Fatalf("status %d, %q", status, errs)
 		}
 	})
