@@ -3,6 +3,8 @@ package api
 // Metadata, versions 0 to 13 (KIP-4 auto creation, 112 offline replicas, 320 epochs, 430 operations, 516 topic ids, 1102).
 
 import (
+	"slices"
+
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/highwater/highwater/internal/kafka"
@@ -131,10 +133,28 @@ func describeTopic(image *metadata.Image, listener string, t *metadata.Topic, op
 		rp.Partition = id
 		rp.Leader, rp.ErrorCode = leaderFor(image, listener, &p, version)
 		rp.LeaderEpoch = int32(p.LeaderEpoch)
-		rp.Replicas, rp.ISR, rp.OfflineReplicas = int32s(p.Replicas), int32s(p.ISR), offline(image, &p)
+		rp.Replicas, rp.ISR, rp.OfflineReplicas = int32s(p.Replicas), int32s(p.ISR), offline(image, listener, &p)
+		if version == 0 { // tells of no offline replicas: leaves out those that can't be reached, and says so
+			rp.Replicas, rp.ISR = reachable(image, listener, rp.Replicas), reachable(image, listener, rp.ISR)
+			if rp.ErrorCode == 0 && (len(rp.Replicas) < len(p.Replicas) || len(rp.ISR) < len(p.ISR)) {
+				rp.ErrorCode = kerr.ReplicaNotAvailable.Code
+			}
+		}
 		rt.Partitions = append(rt.Partitions, rp)
 	}
 	return rt
+}
+
+// reachable drops the brokers that clients of a listener can't reach.
+func reachable(image *metadata.Image, listener string, ids []int32) []int32 {
+	return slices.DeleteFunc(ids, func(id int32) bool {
+		b := image.Broker(kafka.BrokerID(id))
+		if b == nil || b.Fenced {
+			return true
+		}
+		_, ok := b.Endpoint(listener)
+		return !ok
+	})
 }
 
 // leaderFor is the leader as clients of a listener see it, and the error code if they can't.

@@ -23,7 +23,8 @@ func (b *Broker) DescribeTopicPartitions(r *rpc.Request) *rpc.Pending {
 	from, firstPartition := "", int32(0)
 	if c := req.Cursor; c != nil {
 		from, firstPartition = c.Topic, c.Partition
-		if c.Partition < 0 {
+		named := len(req.Topics) == 0 || slices.ContainsFunc(req.Topics, func(t kmsg.DescribeTopicPartitionsRequestTopic) bool { return t.Topic == from })
+		if c.Partition < 0 || !named {
 			for i := range req.Topics {
 				rt := kmsg.NewDescribeTopicPartitionsResponseTopic()
 				rt.Topic, rt.ErrorCode, rt.AuthorizedOperations = &req.Topics[i].Topic, kerr.InvalidRequest.Code, noOperations
@@ -101,9 +102,9 @@ func (b *Broker) DescribeTopicPartitions(r *rpc.Request) *rpc.Pending {
 func describePartition(image *metadata.Image, listener string, id int32, p *metadata.Partition) kmsg.DescribeTopicPartitionsResponseTopicPartition {
 	rp := kmsg.NewDescribeTopicPartitionsResponseTopicPartition()
 	rp.Partition = id
-	rp.LeaderID, rp.ErrorCode = leaderFor(image, listener, p, 6)
+	rp.LeaderID, _ = leaderFor(image, listener, p, 6) // -1 says enough: Kafka tells no code here
 	rp.LeaderEpoch = int32(p.LeaderEpoch)
-	rp.Replicas, rp.ISR, rp.OfflineReplicas = int32s(p.Replicas), int32s(p.ISR), offline(image, p)
+	rp.Replicas, rp.ISR, rp.OfflineReplicas = int32s(p.Replicas), int32s(p.ISR), offline(image, listener, p)
 	rp.EligibleLeaderReplicas, rp.LastKnownELR = int32s(p.ELR), int32s(p.LastKnownELR)
 	return rp
 }

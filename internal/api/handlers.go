@@ -87,13 +87,18 @@ func int32s(ids []kafka.BrokerID) []int32 {
 	return out
 }
 
-// offline are the replicas that cannot serve: their broker is fenced or unknown, or their directory failed.
-func offline(image *metadata.Image, p *metadata.Partition) []int32 {
+// offline are the replicas that cannot serve clients of a listener: their broker is fenced, unknown or without that listener,
+// or their directory failed.
+func offline(image *metadata.Image, listener string, p *metadata.Partition) []int32 {
 	out := []int32{}
 	for _, id := range p.Replicas {
-		if b := image.Broker(id); b == nil || b.Fenced || !b.HasDirectory(p.Directory(id)) {
-			out = append(out, int32(id))
+		b := image.Broker(id)
+		if b != nil && !b.Fenced && b.HasDirectory(p.Directory(id)) {
+			if _, ok := b.Endpoint(listener); ok {
+				continue
+			}
 		}
+		out = append(out, int32(id))
 	}
 	return out
 }
