@@ -52,7 +52,7 @@ type Node struct {
 	control     *controllerSide // nil without the controller role
 	replicas    *replica.Set    // nil without the broker role, as all below
 	disks       *storageloop.Loop
-	uplink      *uplink.Uplink
+	uplink      *uplink.Uplink // set under applyMu, for images come in before it is there
 	alters      *alters
 	ticks       ticker
 

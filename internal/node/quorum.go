@@ -137,7 +137,7 @@ func (n *Node) register(ctx context.Context) error {
 			req.LogDirs = append(req.LogDirs, id)
 		}
 	}
-	n.uplink = uplink.New(uplink.Options{
+	u := uplink.New(uplink.Options{
 		Registration: req,
 		Lifecycle: lifecycle.Options{
 			HeartbeatInterval:   c.Millis("broker.heartbeat.interval.ms"),
@@ -150,8 +150,11 @@ func (n *Node) register(ctx context.Context) error {
 		Cordoned:       n.cordoned,
 		Log:            n.log,
 	})
-	n.uplink.Start()
-	n.uplink.MetadataApplied(n.Image().Provenance().Offset)
+	u.Start()
+	n.applyMu.Lock() // images come in already
+	n.uplink = u
+	u.MetadataApplied(n.Image().Provenance().Offset)
+	n.applyMu.Unlock()
 	go n.watchUplink()
 	return n.uplink.Await(ctx, lifecycle.Recovery)
 }
