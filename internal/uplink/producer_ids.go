@@ -1,6 +1,7 @@
 package uplink
 
 import (
+	"errors"
 	"sync"
 	"time"
 
@@ -22,6 +23,9 @@ type producerIDs struct {
 	fetching bool
 	waiting  []func(kafka.ProducerID, error)
 }
+
+// errNoBlock means that an answer holds no ids; to ask again at once would go on for ever.
+var errNoBlock = errors.New("the controller's answer holds no producer ids")
 
 // prefetchBelow is how many ids are left when the next block is fetched (Kafka: a tenth of a block).
 const prefetchBelow = 100
@@ -71,8 +75,15 @@ func (p *producerIDs) fetch() {
 }
 
 func (p *producerIDs) fetched(m kmsg.Response, err error) {
-	if resp, ok := m.(*kmsg.AllocateProducerIDsResponse); ok && err == nil {
-		if err = kerr.ForCode(resp.ErrorCode); err == nil {
+	if resp, ok := m.(*kmsg.AllocateProducerIDsResponse); err == nil {
+		switch {
+		case !ok:
+			err = errNoBlock
+		case resp.ErrorCode != 0:
+			err = kerr.ForCode(resp.ErrorCode)
+		case resp.ProducerIDStart < 0 || resp.ProducerIDLen <= 0:
+			err = errNoBlock
+		default:
 			p.mu.Lock()
 			p.later = [2]kafka.ProducerID{resp.ProducerIDStart, resp.ProducerIDStart + int64(resp.ProducerIDLen)}
 			p.mu.Unlock()
