@@ -397,7 +397,6 @@ func TestFetchSessionRandom(t *testing.T) {
 			if s.epoch != 0 && rng.IntN(15) == 0 { // begin anew
 				s.epoch, inSession = 0, map[int32]int64{} // with the id: it closes the old one
 			}
-			req := fetchReq(s.v)
 			var parts []from
 			for i := range int32(partitions) {
 				known, in := inSession[i]
@@ -409,7 +408,7 @@ func TestFetchSessionRandom(t *testing.T) {
 			if s.epoch == 0 && len(parts) == 0 {
 				continue
 			}
-			req = fetchReq(s.v, parts...)
+			req := fetchReq(s.v, parts...)
 			req.SessionID, req.SessionEpoch, req.MaxWaitMillis, req.MaxBytes = s.id, s.epoch, int32(rng.IntN(2)*100), int32(70+rng.IntN(400))
 			for i := range int32(partitions) {
 				if _, in := inSession[i]; in && s.epoch != 0 && rng.IntN(12) == 0 && !slices.ContainsFunc(parts, func(f from) bool { return f.partition == i }) {
