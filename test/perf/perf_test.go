@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// margin is how much worse than its goal a ratio may be here: the run is short, and whatever else the machine does is in it. What
-// the goals are held to is the long run.
-const margin = 3
+// margin is how much worse than its goal a ratio may be here: the run is short, and whatever else the machine does is in it (a disk
+// that was busy writing back has shown 2.7 times the goal of one row). What the goals are held to is the long run.
+const margin = 8
 
 // TestShort runs the short benchmark whole and fails on what is grossly wrong: a row that does not run, a ratio far above its goal,
 // memory that grew without bound.
