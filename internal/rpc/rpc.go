@@ -39,9 +39,6 @@ type Conn struct {
 	Principal       string // "User:ANONYMOUS" on PLAINTEXT
 	Software        string // client software name and version, told by ApiVersions
 	SoftwareVersion string
-	Session         any // what the handlers keep for this connection, e.g. SASL state
-	// Privileged: the principal may do anything; set for the node's own in-process calls.
-	Privileged bool
 }
 
 // Response gathers the answer's body: bytes, and ranges of files that the server sends without copying where it can.
