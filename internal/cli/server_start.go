@@ -119,7 +119,14 @@ func runNode(e *Env, c *config.Broker, started func(*node.Node)) int {
 		log.Warn(w)
 	}
 	for _, u := range c.Unknown() {
-		log.Warn("unknown configuration is ignored", "key", u.Key, "hint", u.Hint)
+		hint := u.Hint
+		if hint == "" {
+			hint = "nothing reads it"
+		}
+		log.Warn("configuration is unknown and passed over", "key", u.Key, "hint", hint)
+	}
+	for _, w := range c.WithoutEffect() {
+		log.Warn("configuration has no effect here", "key", w.Key, "value", w.Value, "reason", w.Text)
 	}
 	n, err := node.Start(e.Context, node.Options{Config: c, FS: osfs.New(""), Log: log, Level: level})
 	if err != nil {

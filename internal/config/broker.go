@@ -269,7 +269,7 @@ func (b *Broker) Unknown() []Unknown {
 	var out []Unknown
 	for _, k := range slices.Sorted(maps.Keys(b.static)) {
 		if BrokerTable.Lookup(k) == nil && !prefixed(k) {
-			out = append(out, Unknown{k, removedHint(k)})
+			out = append(out, Unknown{k, hint(k)})
 		}
 	}
 	return out
@@ -277,15 +277,19 @@ func (b *Broker) Unknown() []Unknown {
 
 // prefixed tells whether k belongs to a family of keys that plug-ins, listeners or providers define.
 func prefixed(k string) bool {
-	for _, p := range []string{"listener.name.", "config.providers.", "rsm.config.", "rlmm.config.", "metrics.", "plugin."} {
-		if strings.HasPrefix(k, p) {
+	if base, ok := listenerPrefix(k); ok {
+		return BrokerTable.Lookup(base) != nil
+	}
+	for _, p := range prefixes {
+		if k == p.prefix || strings.HasSuffix(p.prefix, ".") && strings.HasPrefix(k, p.prefix) {
 			return true
 		}
 	}
-	return k == "super.users" || k == "allow.everyone.if.no.acl.found" || k == "early.start.listeners"
+	return false
 }
 
-func removedHint(key string) string {
+// hint is what to do about a key of a file that no table has, "" if nothing is known of it.
+func hint(key string) string {
 	if h, ok := removed[key]; ok {
 		return h
 	}
@@ -294,8 +298,44 @@ func removedHint(key string) string {
 			return p.hint
 		}
 	}
+	if h := misplaced(key); h != "" {
+		return h
+	}
+	if base, ok := listenerPrefix(key); ok {
+		if near := nearest(base); near != "" {
+			return fmt.Sprintf("no such key; did you mean %s%s?", strings.TrimSuffix(key, base), near)
+		}
+		return "no such key of a listener"
+	}
 	if near := nearest(key); near != "" {
 		return fmt.Sprintf("no such key; did you mean %s?", near)
+	}
+	return ""
+}
+
+// misplaced is what to write for a key that belongs to a topic, a group, a quota or a client.
+func misplaced(key string) string {
+	if k := TopicTable.Lookup(key); k != nil {
+		if len(k.Synonyms) > 0 {
+			return fmt.Sprintf("a topic's key: the default of all topics is %s", k.Synonyms[0].Name)
+		}
+		return "a topic's key: set it with kafka-configs --entity-type topics"
+	}
+	if k := GroupTable.Lookup(key); k != nil {
+		if len(k.Synonyms) > 0 {
+			return fmt.Sprintf("a group's key: the default of all groups is %s", k.Synonyms[0].Name)
+		}
+		return "a group's key: set it with kafka-configs --entity-type groups"
+	}
+	switch {
+	case BrokerQuotaTable.Lookup(key) != nil:
+		return "only a dynamic key: set it with kafka-configs --entity-type brokers"
+	case UserQuotaTable.Lookup(key) != nil:
+		return "a quota: set it with kafka-configs --entity-type users or clients"
+	case IPQuotaTable.Lookup(key) != nil:
+		return "a quota: set it with kafka-configs --entity-type ips"
+	case clientKeys[key]:
+		return "a client's key, not a broker's"
 	}
 	return ""
 }

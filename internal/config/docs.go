@@ -8,7 +8,16 @@ import (
 // Markdown renders all tables as the reference page of the docs.
 func Markdown() string {
 	var w strings.Builder
-	w.WriteString("# Configuration\n\nEvery property, as Apache Kafka 4.4 defines it, and our own (they begin with `highwater.`). This page is generated.\n")
+	w.WriteString("# Configuration\n\nEvery property, as Apache Kafka 4.4 defines it, and our own (they begin with `highwater.`). This page is generated.\n\n" +
+		"Effect tells what setting a key does in this version: most are in force; some are taken, checked and shown as Kafka does, but nothing depends on\n" +
+		"them, which a node says once when it starts; a few end the start, because passing them over would be less safe than what\n" +
+		"they ask for. `highwater config check FILE` explains a file.\n")
+	effect := func(k *Key) string {
+		if k.Why == "" {
+			return k.Effect.String()
+		}
+		return k.Effect.String() + ": " + k.Why
+	}
 	for _, t := range []struct {
 		title, intro string
 		table        *Table
@@ -32,7 +41,7 @@ func Markdown() string {
 		} else {
 			head += "broker key | "
 		}
-		w.WriteString(head + "what |\n|---|---|---|---|---|---|\n")
+		w.WriteString(head + "effect | what |\n|---|---|---|---|---|---|---|\n")
 		for _, k := range t.table.Sorted() {
 			if k.Internal {
 				continue
@@ -62,7 +71,7 @@ func Markdown() string {
 			if k.Deprecated {
 				doc = strings.TrimSpace("Deprecated. " + doc)
 			}
-			fmt.Fprintf(&w, "| `%s` | %s | %s | %s | %s | %s |\n", k.Name, strings.ToLower(k.Type.String()), def, valid, third, doc)
+			fmt.Fprintf(&w, "| `%s` | %s | %s | %s | %s | %s | %s |\n", k.Name, strings.ToLower(k.Type.String()), def, valid, third, effect(k), doc)
 		}
 	}
 	return w.String()

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/highwater/highwater/internal/fixture"
 )
 
 func base(t *testing.T, more ...string) *Broker {
@@ -90,10 +92,23 @@ func TestUnknown(t *testing.T) {
 	for _, u := range b.Unknown() {
 		got[u.Key] = u.Hint
 	}
-	if len(got) != 5 || !strings.Contains(got["zookeeper.connect"], "removed") || got["num.partition"] != "no such key; did you mean num.partitions?" ||
+	if len(got) != 6 || !strings.Contains(got["listener.name.x.y"], "listener") || !strings.Contains(got["zookeeper.connect"], "removed") || got["num.partition"] != "no such key; did you mean num.partitions?" ||
 		!strings.Contains(got["snapshot.interval.ms"], "metadata.log.max.snapshot.interval.ms") || got["com.acme.thing"] != "" ||
 		!strings.Contains(got["inter.broker.protocol.version"], "metadata.version") {
 		t.Errorf("unknown: %v", got)
+	}
+	for _, row := range fixture.Table(t, "tables/configs-3.9-to-4.4.tsv") {
+		h := hint(row["name"])
+		if row["change"] == "removed" && row["table"] == "broker" && h == "" || row["table"] == "topic" && row["change"] == "removed" && removedTopicKeys[row["name"]] == "" {
+			t.Errorf("%s was removed after 3.9 and is not named", row["name"])
+		}
+	}
+	for k, want := range map[string]string{"retention.ms": "log.retention.ms", "linger.ms": "client's", "producer_byte_rate": "quota",
+		"share.isolation.level": "group's", "leader.replication.throttled.rate": "dynamic", "replication.factor": "default.replication.factor",
+		"listener.name.x.max.connection": "listener.name.x.max.connections"} {
+		if h := hint(k); !strings.Contains(h, want) {
+			t.Errorf("%s: %q does not name %s", k, h, want)
+		}
 	}
 	for k := range removed {
 		if BrokerTable.Lookup(k) != nil {
@@ -174,7 +189,7 @@ func TestValidateClientMetrics(t *testing.T) {
 
 func TestMarkdown(t *testing.T) {
 	page := Markdown()
-	for _, want := range []string{"| `highwater.compression.validation` | string | `full` | [full, header] | read-only | How much", "| `retention.ms` | long | `604800000` | [-1,...] | `log.retention.ms`, `log.retention.minutes`, `log.retention.hours` |", "| `node.id` | int | required |"} {
+	for _, want := range []string{"| `highwater.compression.validation` | string | `full` | [full, header] | read-only | in force | How much", "| `retention.ms` | long | `604800000` | [-1,...] | `log.retention.ms`, `log.retention.minutes`, `log.retention.hours` | in force |", "| `num.io.threads` | int | `8` | [1,...] | cluster-wide | no effect: work is", "| `node.id` | int | required |"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("no %q", want)
 		}

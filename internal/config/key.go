@@ -89,6 +89,9 @@ type Key struct {
 	Synonyms []Synonym
 	Doc      string // one sentence, ours
 	Ours     bool   // not Kafka's
+	// Effect says what setting the key does here; Why, if it is no effect or a refusal, the reason (effect.go).
+	Effect Effect
+	Why    string
 }
 
 // Synonym is another key whose value, times a factor, stands in for the key's own.
@@ -149,13 +152,13 @@ func (t *Table) Sorted() []*Key { return t.sorted }
 
 // The tables.
 var (
-	BrokerTable        = newTable("broker", brokerKeys, ownBrokerKeys)
-	TopicTable         = newTable("topic", topicKeys)
-	GroupTable         = newTable("group", groupKeys)
-	ClientMetricsTable = newTable("client-metrics", clientMetricsKeys)
+	BrokerTable        = newTable("broker", brokerKeys, ownBrokerKeys).effects(brokerEffects)
+	TopicTable         = newTable("topic", topicKeys).effects(topicEffects)
+	GroupTable         = newTable("group", groupKeys).effects(groupEffects)
+	ClientMetricsTable = newTable("client-metrics", clientMetricsKeys).effects(clientMetricsEffects)
 	// UserQuotaTable has the quotas of users, client ids and both together; IPQuotaTable those of addresses.
-	UserQuotaTable = newTable("user quota", userQuotaKeys)
-	IPQuotaTable   = newTable("ip quota", ipQuotaKeys)
+	UserQuotaTable = newTable("user quota", userQuotaKeys).effects(userQuotaEffects)
+	IPQuotaTable   = newTable("ip quota", ipQuotaKeys).effects(ipQuotaEffects)
 	// BrokerQuotaTable has the keys that exist only as dynamic broker configs: the replication throttles.
-	BrokerQuotaTable = newTable("broker quota", brokerQuotaKeys)
+	BrokerQuotaTable = newTable("broker quota", brokerQuotaKeys).effects(brokerQuotaEffects)
 )

@@ -23,7 +23,9 @@ var removed = map[string]string{
 	"group.share.max.groups":                         "removed in Kafka 4.1",
 	"alter.config.policy.kraft.compatibility.enable": "removed",
 	"request.required.acks":                          "a producer's old key: producers write acks",
-	"acks":                                           "a producer's key, not a broker's",
+	"replication.factor":                             "no such key: write default.replication.factor",
+	"offsets.replication.factor":                     "no such key: write offsets.topic.replication.factor",
+	"transaction.replication.factor":                 "no such key: write transaction.state.log.replication.factor",
 	"snapshot.interval.ms":                           "no such key: write metadata.log.max.snapshot.interval.ms",
 	"host.name":                                      "removed in Kafka 3.0: write listeners",
 	"port":                                           "removed in Kafka 3.0: write listeners",
@@ -32,6 +34,19 @@ var removed = map[string]string{
 	"quota.producer.default":                         "removed in Kafka 3.0: set producer_byte_rate with kafka-configs",
 	"quota.consumer.default":                         "removed in Kafka 3.0: set consumer_byte_rate with kafka-configs",
 }
+
+// removedTopicKeys are those that topics may still have in the metadata of a cluster that an older version wrote.
+var removedTopicKeys = map[string]string{
+	"message.format.version":              "removed in Kafka 4.0: records are always written in format 2",
+	"message.downconversion.enable":       "removed in Kafka 4.0: fetches of clients older than 2.1 are refused",
+	"message.timestamp.difference.max.ms": "removed in Kafka 4.0: message.timestamp.before.max.ms and message.timestamp.after.max.ms took its place",
+}
+
+// clientKeys are keys of producers and consumers that are found in brokers' files by mistake.
+var clientKeys = map[string]bool{"acks": true, "batch.size": true, "linger.ms": true, "retries": true, "buffer.memory": true, "enable.idempotence": true,
+	"bootstrap.servers": true, "group.id": true, "client.id": true, "auto.offset.reset": true, "enable.auto.commit": true, "max.poll.records": true,
+	"session.timeout.ms": true, "heartbeat.interval.ms": true, "fetch.min.bytes": true, "fetch.max.wait.ms": true, "max.request.size": true,
+	"delivery.timeout.ms": true, "isolation.level": true, "key.serializer": true, "value.serializer": true, "security.protocol": true, "sasl.mechanism": true}
 
 var removedPrefixes = []struct{ prefix, hint string }{
 	{"zookeeper.", "removed in Kafka 4.0: the metadata is in the controllers, see controller.quorum.bootstrap.servers"},

@@ -225,44 +225,6 @@ func (n *Node) setLoggerLevel(_, level string) {
 	}
 }
 
-// autoCreate asks for topics that a client's Metadata request named. A second wish for a topic while the first is under way
-// finds TOPIC_ALREADY_EXISTS, which is as good.
-func (n *Node) autoCreate(names []string) {
-	c := n.Config()
-	req := kmsg.NewPtrCreateTopicsRequest()
-	req.Version = req.MaxVersion()
-	req.TimeoutMillis = int32(c.Int("request.timeout.ms"))
-	for _, name := range names {
-		t := kmsg.NewCreateTopicsRequestTopic()
-		t.Topic, t.NumPartitions, t.ReplicationFactor = name, int32(c.Int("num.partitions")), int16(c.Int("default.replication.factor"))
-		internal := func(prefix, policy string) {
-			t.NumPartitions = int32(c.Int(prefix + ".num.partitions"))
-			t.ReplicationFactor = int16(c.Int(prefix + ".replication.factor"))
-			for _, kv := range [][2]string{
-				{"cleanup.policy", policy}, {"segment.bytes", strconv.FormatInt(c.Int(prefix+".segment.bytes"), 10)},
-				{"compression.type", "producer"},
-			} {
-				tc := kmsg.NewCreateTopicsRequestTopicConfig()
-				tc.Name, tc.Value = kv[0], &kv[1]
-				t.Configs = append(t.Configs, tc)
-			}
-		}
-		switch name {
-		case kafka.ConsumerOffsetsTopic:
-			internal("offsets.topic", "compact")
-		case kafka.TransactionStateTopic:
-			internal("transaction.state.log", "compact")
-		}
-		req.Topics = append(req.Topics, t)
-	}
-	env := api.Wrap(req, "highwater-auto-create", "User:ANONYMOUS")
-	n.ask(env, time.Now().Add(c.Millis("request.timeout.ms")), func(m kmsg.Response, err error) {
-		if err != nil {
-			n.log.Warn("topics could not be created automatically", "topics", names, "error", err)
-		}
-	})
-}
-
 // alters sends changes of ISRs, and of the directories of replicas, to the controller: one request at a time, with
 // everything that has come meanwhile.
 type alters struct {

@@ -24,7 +24,9 @@ func (p *peers) Send(to raft.Node, req kmsg.Request, timeout time.Duration, done
 // peers is made when it is first needed: by the quorum.
 func (n *Node) peers() *peers {
 	if n.controllers == nil {
-		n.controllers = &peers{client: peer.New(peer.Config{ClientID: n.idText()}, n.log)}
+		n.controllers = &peers{client: peer.New(peer.Config{
+			ClientID: n.idText(), ConnectTimeout: n.static.Millis("socket.connection.setup.timeout.ms"),
+		}, n.log)}
 		if name := n.controllerListener(); name != "" {
 			n.controllers.protocol = peer.Protocol(protocolNumbers[n.static.Protocols[name]])
 		}
