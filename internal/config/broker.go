@@ -46,7 +46,7 @@ type Broker struct {
 func NewBroker(p *Properties) (*Broker, error) {
 	static := p.Map()
 	synonyms(static)
-	return newBroker(static, nil, nil)
+	return newBroker(static, nil, nil, false)
 }
 
 // synonyms makes node.id and broker.id stand for each other.
@@ -61,7 +61,9 @@ func synonyms(m map[string]string) {
 	}
 }
 
-func newBroker(static, cluster, node map[string]string) (*Broker, error) {
+// newBroker makes a configuration of its layers. stored tells that the dynamic ones come from the metadata, where values
+// may be older than today's bounds.
+func newBroker(static, cluster, node map[string]string, stored bool) (*Broker, error) {
 	b := &Broker{static: static, cluster: cluster, node: node, values: make(map[string]Value, len(BrokerTable.Keys))}
 	for _, k := range BrokerTable.Keys {
 		text, ok := b.text(k.Name)
@@ -73,6 +75,9 @@ func newBroker(static, cluster, node map[string]string) (*Broker, error) {
 			continue
 		}
 		v, err := k.Parse(text)
+		if err != nil && stored && b.dynamic(k.Name) {
+			v, _, err = k.ParseStored(text)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -97,6 +102,13 @@ func (b *Broker) text(key string) (string, bool) {
 	}
 	v, ok := b.static[key]
 	return v, ok
+}
+
+// dynamic tells whether a key's text comes from the metadata.
+func (b *Broker) dynamic(key string) bool {
+	_, node := b.node[key]
+	_, cluster := b.cluster[key]
+	return node || cluster
 }
 
 // explicit tells whether the file or a dynamic config sets the key.
@@ -212,6 +224,22 @@ func (b *Broker) LogRollJitterMs() int64 {
 		return v.Int
 	}
 	return b.Int("log.roll.jitter.hours") * 3600000
+}
+
+// BrokerQuota is a key of BrokerQuotaTable, which only dynamic configs set: this broker's, the cluster's, or the default.
+func (b *Broker) BrokerQuota(key string) int64 {
+	k := BrokerQuotaTable.Lookup(key)
+	if k == nil {
+		panic("config: no key " + key)
+	}
+	for _, m := range []map[string]string{b.node, b.cluster} {
+		if text, ok := m[key]; ok {
+			if v, err := k.Parse(text); err == nil {
+				return v.Int
+			}
+		}
+	}
+	return k.DefaultValue().Int
 }
 
 // MaxConnectionsPerIPOverrides is the limit of each address that has one of its own.

@@ -221,8 +221,12 @@ func (b *Broker) DescribeTopic(overrides map[string]string) []Entry {
 		}
 		v := b.topicValue(k, overrides)
 		e := Entry{Name: k.Name, Value: textOf(v), Source: SourceDefault, Type: k.Type, Doc: k.Doc}
-		if _, ok := overrides[k.Name]; ok {
-			e.Synonyms = append(e.Synonyms, EntrySynonym{k.Name, e.Value, SourceTopic})
+		if text, ok := overrides[k.Name]; ok {
+			stored := e.Value
+			if _, _, err := k.ParseStored(text); err != nil { // not in force, but there to be taken back
+				stored = &text
+			}
+			e.Synonyms = append(e.Synonyms, EntrySynonym{k.Name, stored, SourceTopic})
 		}
 		if len(k.Synonyms) > 0 {
 			e.Synonyms = append(e.Synonyms, b.lookedUp(k.Synonyms[0].Name, false)...)

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -33,14 +34,14 @@ var sslReconfigurable = map[string]bool{"ssl.keystore.type": true, "ssl.keystore
 // be after a change, as Kafka does before it lets the controller write them. Unknown keys pass. The error is an *Error,
 // and goes to the client as INVALID_REQUEST.
 func (b *Broker) ValidateDynamic(props map[string]string, perBroker bool) error {
-	if err := checkDynamic(props, perBroker); err != nil {
+	if err := checkDynamic(props, perBroker, false); err != nil {
 		return err
 	}
 	cluster, node := b.cluster, props
 	if !perBroker {
 		cluster, node = props, b.node
 	}
-	n, err := newBroker(b.static, cluster, node)
+	n, err := newBroker(b.static, cluster, node, false)
 	if err != nil {
 		return err
 	}
@@ -57,7 +58,7 @@ func sortedKeys(m map[string]string, keep func(string) bool) []string {
 	return out
 }
 
-func checkDynamic(props map[string]string, perBroker bool) *Error {
+func checkDynamic(props map[string]string, perBroker, stored bool) *Error {
 	refuse := func(why string, bad []string) *Error {
 		if bad == nil {
 			return nil
@@ -76,7 +77,11 @@ func checkDynamic(props map[string]string, perBroker bool) *Error {
 		if key == nil {
 			continue
 		}
-		if _, err := key.Parse(props[k]); err != nil {
+		_, err := key.Parse(props[k])
+		if err != nil && stored {
+			_, _, err = key.ParseStored(props[k])
+		}
+		if err != nil {
 			return err.(*Error)
 		}
 	}
@@ -127,22 +132,27 @@ func (b *Broker) validateChange(n *Broker) error {
 	return nil
 }
 
-// Rejected is a dynamic config that was stored but cannot be used here.
-type Rejected struct {
-	Key string
-	Err error
-}
-
 // WithDynamic is the configuration with other dynamic configs. A stored config that cannot be used is left out and
-// named: a broker must start with what the log holds.
-func (b *Broker) WithDynamic(cluster, node map[string]string) (*Broker, []Rejected) {
-	var bad []Rejected
+// named: a node must start with what the log holds. One that an older Kafka allowed stays in force and is named.
+func (b *Broker) WithDynamic(cluster, node map[string]string) (*Broker, []Notice) {
+	var bad []Notice
+	say := func(key, text, why string) {
+		bad = append(bad, Notice{key, shownText(brokerKey(key), text), why})
+	}
+	refused := func(key, text string, err error) {
+		say(key, text, fmt.Sprintf("cannot be used and is left out: %v", err))
+	}
 	clean := func(m map[string]string, perBroker bool) map[string]string {
 		out := make(map[string]string, len(m))
 		for _, k := range sortedKeys(m, func(string) bool { return true }) {
-			if err := checkDynamic(map[string]string{k: m[k]}, perBroker); err != nil {
-				bad = append(bad, Rejected{k, err})
+			if err := checkDynamic(map[string]string{k: m[k]}, perBroker, true); err != nil {
+				refused(k, m[k], err)
 				continue
+			}
+			if key := BrokerTable.Lookup(k); key != nil {
+				if _, note, _ := key.ParseStored(m[k]); note != "" {
+					say(k, m[k], "stays in force: "+note)
+				}
 			}
 			out[k] = m[k]
 		}
@@ -151,22 +161,24 @@ func (b *Broker) WithDynamic(cluster, node map[string]string) (*Broker, []Reject
 	c, n := clean(cluster, false), clean(node, true)
 	clampIntervals(b, c)
 	clampIntervals(b, n)
-	out, err := newBroker(b.static, c, n)
+	out, err := newBroker(b.static, c, n, true)
 	for err != nil {
-		// Two that are fine alone but not together: give up the one at fault, or all if that is unknown.
+		// Fine alone but not together: give up the one at fault, or all if that is unknown.
 		key := err.(*Error).Key
-		_, inNode := n[key]
-		_, inCluster := c[key]
+		text, inNode := n[key]
+		atDefault, inCluster := c[key]
 		switch {
 		case inNode:
 			delete(n, key)
 		case inCluster:
+			text = atDefault
 			delete(c, key)
 		default:
 			n, c = nil, nil
+			key = "all dynamic configs"
 		}
-		bad = append(bad, Rejected{key, err})
-		out, err = newBroker(b.static, c, n)
+		refused(key, text, err)
+		out, err = newBroker(b.static, c, n, true)
 	}
 	return out, bad
 }
@@ -186,4 +198,59 @@ func clampIntervals(b *Broker, m map[string]string) {
 			m[key] = strconv.FormatInt(max, 10)
 		}
 	}
+}
+
+// DynamicWithoutEffect lists the dynamic configs that have no effect here, sorted, with the reason.
+func (b *Broker) DynamicWithoutEffect() []Notice {
+	set := maps.Clone(b.cluster)
+	if set == nil {
+		set = make(map[string]string)
+	}
+	maps.Copy(set, b.node)
+	return withoutEffect(set)
+}
+
+// Change is a key whose value another configuration has changed. Secrets are hidden.
+type Change struct {
+	Key, Value, Was string
+	Source          Source
+}
+
+// Changed lists the keys in force whose value in n differs from that in b, sorted, the settings of single listeners among
+// them.
+func (b *Broker) Changed(n *Broker) []Change {
+	shown := func(c *Broker, name string, k *Key) string {
+		if BrokerTable.Lookup(name) != nil {
+			if v := c.Value(name); !v.Null {
+				return shownText(k, v.Text())
+			}
+		} else if text, ok := c.text(name); ok {
+			return shownText(k, text)
+		}
+		return "null"
+	}
+	names := make(map[string]bool)
+	for _, m := range []map[string]string{b.cluster, b.node, n.cluster, n.node} {
+		for k := range m { // into a map: any order
+			names[k] = true
+		}
+	}
+	var out []Change
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		k := brokerKey(name)
+		base, _ := listenerPrefix(name)
+		if k == nil || k.Effect != InForce || base != name && !perListener[base] {
+			continue
+		}
+		was, now := shown(b, name, k), shown(n, name, k)
+		if was == now {
+			continue
+		}
+		source := SourceDefault
+		if in := n.lookedUp(name, false); len(in) > 0 {
+			source = in[0].Source
+		}
+		out = append(out, Change{name, now, was, source})
+	}
+	return out
 }

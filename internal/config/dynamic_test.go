@@ -65,6 +65,9 @@ func TestWithDynamic(t *testing.T) {
 	var names []string
 	for _, r := range bad {
 		names = append(names, r.Key)
+		if r.Text == "" || r.Value == "" {
+			t.Errorf("%+v", r)
+		}
 	}
 	if strings.Join(names, " ") != "log.segment.bytes process.roles" {
 		t.Errorf("rejected %v", bad)
@@ -77,10 +80,46 @@ func TestWithDynamic(t *testing.T) {
 	if len(bad) != 1 || bad[0].Key != "log.cleaner.dedupe.buffer.size" || n.Int("log.cleaner.threads") != 100 {
 		t.Errorf("rejected %v", bad)
 	}
+	// From a release that allowed it.
+	n, bad = b.WithDynamic(map[string]string{"log.segment.bytes": "20000"}, nil)
+	if len(bad) != 1 || !strings.HasPrefix(bad[0].Text, "stays in force") || n.Int("log.segment.bytes") != 20000 {
+		t.Errorf("%v", bad)
+	}
 	topic := n.Topic(map[string]string{"segment.bytes": "20000", "retention.bytes": "junk", "cleanup.policy": "compact"})
 	if topic.SegmentBytes != 20000 || topic.RetentionMs != 3600000 || topic.RetentionBytes != -1 || !topic.Compact || topic.Delete ||
 		topic.FileDeleteDelay != time.Minute || topic.MaxMessageBytes != 100 {
 		t.Errorf("topic %+v", topic)
+	}
+}
+
+// What topics have in the metadata never stops anything: old values stay, what nobody can use counts as absent, both are
+// named.
+func TestStoredTopic(t *testing.T) {
+	b := base(t, "log.segment.bytes", "2097152", "min.insync.replicas", "2")
+	stored := map[string]string{"segment.bytes": "14", "retention.ms": "1000", "delete.retention.ms": "-1", "cleanup.policy": "foo", "min.insync.replicas": "0",
+		"index.interval.bytes": "abc", "message.format.version": "2.8", "no.such": "1", "flush.messages": "0"}
+	var got []string
+	for _, n := range StoredTopic(stored) {
+		got = append(got, n.Key+"="+n.Value+" "+strings.SplitN(n.Text, ":", 2)[0])
+	}
+	const unusable = " cannot be used, the broker's default is in force"
+	want := []string{"cleanup.policy=foo" + unusable, "delete.retention.ms=-1" + unusable, "flush.messages=0" + unusable, "index.interval.bytes=abc" + unusable,
+		"message.format.version=2.8 has no effect", "min.insync.replicas=0" + unusable, "no.such=1 has no effect", "segment.bytes=14 stays in force"}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got\n%s", strings.Join(got, "\n"))
+	}
+	c := b.Topic(stored)
+	if c.SegmentBytes != 14 || c.RetentionMs != 1000 || c.DeleteRetention != 24*time.Hour || !c.Delete || c.Compact || c.MinInsyncReplicas != 2 ||
+		c.IndexIntervalBytes != 4096 || c.FlushMessages != 1<<63-1 {
+		t.Errorf("%+v", c)
+	}
+	if c := b.Topic(map[string]string{"segment.bytes": "13"}); c.SegmentBytes != 2097152 {
+		t.Errorf("below what any Kafka allowed: %d", c.SegmentBytes)
+	}
+	for _, e := range b.DescribeTopic(stored) {
+		if e.Name == "min.insync.replicas" && (*e.Value != "2" || *e.Synonyms[0].Value != "0" || e.Source != SourceTopic) {
+			t.Errorf("%+v", e)
+		}
 	}
 }
 
@@ -196,5 +235,38 @@ func TestMarkdown(t *testing.T) {
 	}
 	if strings.Contains(page, "unclean.leader.election.interval.ms") {
 		t.Error("internal keys are shown")
+	}
+}
+
+// What a change of the dynamic configs changed is told with its source; what has no effect is told apart.
+func TestChanged(t *testing.T) {
+	b := base(t, "message.max.bytes", "100")
+	n, bad := b.WithDynamic(map[string]string{"message.max.bytes": "200", "num.io.threads": "12"},
+		map[string]string{"log.retention.ms": "5", "listener.name.plaintext.max.connections": "7", "min.insync.replicas": "1", "leader.replication.throttled.rate": "9"})
+	if bad != nil {
+		t.Fatal(bad)
+	}
+	f := func(from, to *Broker, want string) {
+		t.Helper()
+		var got []string
+		for _, c := range from.Changed(to) {
+			got = append(got, c.Key+":"+c.Was+">"+c.Value+"@"+c.Source.String())
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("got  %s\nwant %s", strings.Join(got, " "), want)
+		}
+	}
+	f(b, n, "listener.name.plaintext.max.connections:null>7@DYNAMIC_BROKER_CONFIG log.retention.ms:null>5@DYNAMIC_BROKER_CONFIG "+
+		"message.max.bytes:100>200@DYNAMIC_DEFAULT_BROKER_CONFIG")
+	f(n, b, "listener.name.plaintext.max.connections:7>null@DEFAULT_CONFIG log.retention.ms:5>null@DEFAULT_CONFIG message.max.bytes:200>100@STATIC_BROKER_CONFIG")
+	var got []string
+	for _, x := range n.DynamicWithoutEffect() {
+		got = append(got, x.Key+"="+x.Value)
+	}
+	if strings.Join(got, " ") != "leader.replication.throttled.rate=9 num.io.threads=12" {
+		t.Error(got)
+	}
+	if n.BrokerQuota("leader.replication.throttled.rate") != 9 || b.BrokerQuota("leader.replication.throttled.rate") != 1<<63-1 {
+		t.Error("the throttle's rate")
 	}
 }

@@ -1,16 +1,18 @@
 package config
 
 import (
+	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 )
 
-// topicValue is a topic's key in force on this broker: the topic's override, or what the broker's synonyms give. An
-// override that isn't of the key's type counts as absent; one out of range is kept, for Kafka once allowed smaller
-// segments than it does today.
+// topicValue is a topic's key in force on this broker: the topic's override, or what the broker's synonyms give. A stored
+// override that cannot be used counts as absent (StoredTopic names it).
 func (b *Broker) topicValue(k *Key, overrides map[string]string) Value {
 	if text, ok := overrides[k.Name]; ok {
-		if v, err := k.Type.parse(k.Name, text); err == nil {
+		if v, _, err := k.ParseStored(text); err == nil {
 			return v
 		}
 	}
@@ -37,6 +39,31 @@ func (b *Broker) TopicValue(key string, overrides map[string]string) Value {
 		panic("config: no key " + key)
 	}
 	return b.topicValue(k, overrides)
+}
+
+// StoredTopic is what an operator should know of the configs that a topic has in the metadata: values that an older Kafka
+// allowed and today's refuses, which stay in force; values that nobody can use, and keys that are no more, which don't.
+func StoredTopic(overrides map[string]string) []Notice {
+	var out []Notice
+	for _, name := range slices.Sorted(maps.Keys(overrides)) {
+		text := overrides[name]
+		k := TopicTable.Lookup(name)
+		if k == nil {
+			why := removedTopicKeys[name]
+			if why == "" {
+				why = "no such key of a topic"
+			}
+			out = append(out, Notice{name, text, "has no effect: " + why})
+			continue
+		}
+		switch _, note, err := k.ParseStored(text); {
+		case err != nil:
+			out = append(out, Notice{name, text, fmt.Sprintf("cannot be used, the broker's default is in force: %v", err)})
+		case note != "":
+			out = append(out, Notice{name, text, "stays in force: " + note})
+		}
+	}
+	return out
 }
 
 // Topic is the configuration of one topic, as typed fields.

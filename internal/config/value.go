@@ -100,6 +100,25 @@ func (k *Key) Parse(text string) (Value, error) {
 	return v, nil
 }
 
+// oldBounds are the least values that some Kafka from 3.3 on took for keys whose bound has risen since. Such values live on
+// in metadata, and a node must start with what its log holds. (All others of the topics' and dynamic brokers' keys are as
+// they were, except that a list may not repeat an element any more, which Parse mends.)
+var oldBounds = map[string]int64{"segment.bytes": 14, "log.segment.bytes": 14}
+
+// ParseStored reads a value that stands in the metadata. One that an older Kafka allowed and 4.4 refuses is good; note
+// then says what today's bound is.
+func (k *Key) ParseStored(text string) (v Value, note string, err error) {
+	if v, err = k.Parse(text); err == nil {
+		return v, "", nil
+	}
+	if least, ok := oldBounds[k.Name]; ok {
+		if v, perr := k.Type.parse(k.Name, text); perr == nil && v.Int >= least {
+			return v, fmt.Sprintf("an older Kafka allowed it; Kafka 4.4 refuses it: %v", err), nil
+		}
+	}
+	return Value{}, "", err
+}
+
 // DefaultValue is the default, parsed. A required key has null.
 func (k *Key) DefaultValue() Value {
 	if k.Null || k.Required {

@@ -243,38 +243,39 @@ func entries(of *metadata.Config) map[string]string {
 	return m
 }
 
-// topicConfig is one effective config of a topic, without making maps.
-func (c *Controller) topicConfig(topic, key string) string {
+// topicConfig is one effective config of a topic, without making maps. A stored value that cannot be used counts as absent,
+// as it does on brokers.
+func (c *Controller) topicConfig(topic string, k *config.Key) config.Value {
 	img := c.Image()
-	if v, ok := img.ConfigValue(metadata.Resource{Type: metadata.ResourceTopic, Name: topic}, key); ok {
-		return v
-	}
-	k := config.TopicTable.Lookup(key)
-	if len(k.Synonyms) == 1 && k.Synonyms[0].Factor == 1 {
-		name := k.Synonyms[0].Name
-		if v, ok := img.ConfigValue(metadata.Resource{Type: metadata.ResourceBroker, Name: strconv.Itoa(int(c.opt.NodeID))}, name); ok {
+	if v, ok := img.ConfigValue(metadata.Resource{Type: metadata.ResourceTopic, Name: topic}, k.Name); ok {
+		if v, _, err := k.ParseStored(v); err == nil {
 			return v
 		}
-		if v, ok := img.ConfigValue(metadata.Resource{Type: metadata.ResourceBroker}, name); ok {
-			return v
+	}
+	if len(k.Synonyms) == 1 && k.Synonyms[0].Factor == 1 {
+		name := k.Synonyms[0].Name
+		for _, broker := range []string{strconv.Itoa(int(c.opt.NodeID)), ""} {
+			if v, ok := img.ConfigValue(metadata.Resource{Type: metadata.ResourceBroker, Name: broker}, name); ok {
+				if v, _, err := k.ParseStored(v); err == nil {
+					return v
+				}
+			}
 		}
 		if c.opt.Config != nil {
 			if v, ok := c.opt.Config.Static(name); ok {
-				return v
+				if v, err := k.Parse(v); err == nil {
+					return v
+				}
 			}
 		}
 	}
-	return k.Default
+	return k.DefaultValue()
 }
 
 // minISR is min.insync.replicas as far as the partition has replicas. (Kafka's controller takes the replicas of partition
 // 0; its brokers, which enforce it, those of the partition.)
 func (c *Controller) minISR(topic string, p *metadata.Partition) int {
-	n := 1
-	if v, err := minISRTopicKey.Parse(c.topicConfig(topic, minISRKey)); err == nil {
-		n = int(v.Int)
-	}
-	return min(n, len(p.Replicas))
+	return min(int(c.topicConfig(topic, minISRTopicKey).Int), len(p.Replicas))
 }
 
 var (
@@ -284,8 +285,7 @@ var (
 
 // uncleanElection tells whether a topic may have a leader that isn't in sync.
 func (c *Controller) uncleanElection(topic string) bool {
-	v, err := uncleanTopicKey.Parse(c.topicConfig(topic, uncleanTopicKey.Name))
-	return err == nil && v.Bool
+	return c.topicConfig(topic, uncleanTopicKey).Bool
 }
 
 // randomID is a topic id that none has.

@@ -3,7 +3,6 @@ package node
 import (
 	"time"
 
-	"github.com/highwater/highwater/internal/config"
 	"github.com/highwater/highwater/internal/metadata"
 )
 
@@ -25,47 +24,5 @@ func (n *Node) apply(_, image *metadata.Image, changes *metadata.Changes) {
 	}
 	if n.uplink != nil {
 		n.uplink.MetadataApplied(image.Provenance().Offset)
-	}
-}
-
-// applyConfigs makes the configuration in force if this broker's or the cluster's changed.
-func (n *Node) applyConfigs(image *metadata.Image, changes *metadata.Changes) (changed bool) {
-	for r := range changes.Configs() {
-		if r.Type == metadata.ResourceBroker && (r.Name == "" || r.Name == n.idText()) {
-			changed = true
-		}
-	}
-	if !changed {
-		return false
-	}
-	c, rejected := n.static.WithDynamic(
-		overrides(image, metadata.ResourceBroker, ""), overrides(image, metadata.ResourceBroker, n.idText()))
-	for _, r := range rejected {
-		n.log.Warn("dynamic config cannot be used and is left out", "key", r.Key, "error", r.Err)
-	}
-	n.config.Store(c)
-	n.configure(c)
-	return true
-}
-
-// configure gives running parts what may change while they run.
-func (n *Node) configure(c *config.Broker) {
-	if n.server != nil {
-		n.server.SetLimits(connectionLimits(c))
-	}
-}
-
-// configureTopics tells logs and leaders of changed configs: of their topics, or of the broker, which are the defaults of all.
-func (n *Node) configureTopics(now time.Time, image *metadata.Image, changes *metadata.Changes, all bool) {
-	if all {
-		for _, name := range n.replicas.Names() {
-			n.replicas.Configure(now, image, name)
-		}
-		return
-	}
-	for r := range changes.Configs() {
-		if r.Type == metadata.ResourceTopic {
-			n.replicas.Configure(now, image, r.Name)
-		}
 	}
 }

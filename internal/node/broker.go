@@ -136,13 +136,7 @@ func (n *Node) serve(ctx context.Context) error {
 	if err := n.uplink.Await(ctx, lifecycle.Running); err != nil {
 		return err
 	}
-	var names []string
-	for _, e := range n.static.Listeners {
-		if !n.isControllerListener(e.Listener) {
-			names = append(names, e.Listener)
-		}
-	}
-	return n.server.Serve(names...)
+	return n.serveListeners(ctx)
 }
 
 // drainTime is how long connections may take to finish what they asked before the listeners closed: long polls mostly.
@@ -151,6 +145,9 @@ const drainTime = 2 * time.Second
 // shutDown lets the controller move leaders away while this broker still serves, and then closes the listeners: nothing is
 // appended any more when the background work stops and the logs close.
 func (n *Node) shutDown(ctx context.Context) error {
+	n.applyMu.Lock()
+	n.serving = false
+	n.applyMu.Unlock()
 	var err error
 	if n.static.Bool("controlled.shutdown.enable") {
 		if err = n.uplink.Stop(ctx); errors.Is(err, context.DeadlineExceeded) {

@@ -100,7 +100,7 @@ func (c *controllerSide) applied(image *metadata.Image) {
 	req.ControllerID, req.IncarnationID = int32(c.n.id), c.incarnation
 	for _, e := range c.n.static.AdvertisedController {
 		l := kmsg.NewControllerRegistrationRequestListener()
-		l.Name, l.Host, l.Port, l.SecurityProtocol = e.Listener, e.Host, c.n.boundPort(e), protocolNumbers[e.Protocol]
+		l.Name, l.Host, l.Port, l.SecurityProtocol = e.Listener, c.n.advertisedHost(e), c.n.boundPort(e), protocolNumbers[e.Protocol]
 		req.Listeners = append(req.Listeners, l)
 	}
 	for _, f := range supportedFeatures(c.n.static.Bool("unstable.feature.versions.enable")) {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/highwater/highwater/internal/api"
@@ -15,10 +17,6 @@ import (
 // served yet.
 func (n *Node) bind(ctx context.Context) error {
 	c := n.static
-	unstable := c.Bool("unstable.api.versions.enable")
-	versions := func(compare bool) *api.APIVersions {
-		return &api.APIVersions{ClusterID: n.identity.clusterID, NodeID: n.id, Compare: compare, Features: n.features}
-	}
 	cfg := server.Config{
 		MaxRequestBytes: int32(c.Int("socket.request.max.bytes")),
 		QueuedBytes:     c.Int("queued.max.request.bytes"),
@@ -29,21 +27,15 @@ func (n *Node) bind(ctx context.Context) error {
 		Limits:          connectionLimits(c),
 	}
 	for _, e := range c.Listeners {
-		l := server.Listener{Name: e.Listener, Host: e.Host, Port: e.Port, Controller: n.isControllerListener(e.Listener), Protected: e.Listener == c.InterBrokerListener}
-		if v, err := c.ForListener(e.Listener, "max.connections"); err == nil && !v.Null && v.Int < 1<<31-1 {
-			l.MaxConnections = int(v.Int)
+		cfg.Listeners = append(cfg.Listeners, n.listener(e))
+	}
+	for _, e := range append(slices.Clone(c.AdvertisedBroker), c.AdvertisedController...) {
+		if e.Host == "" && n.hostName == "" {
+			var err error
+			if n.hostName, err = server.HostName(ctx); err != nil {
+				return fmt.Errorf("find this machine's name, which listener %s advertises; set advertised.listeners: %w", e.Listener, err)
+			}
 		}
-		if l.Controller {
-			h := n.controllerAPI()
-			v := versions(false)
-			h.Table = api.NewTable(api.ControllerListener, unstable, h.Routes(v.Handle)...)
-			v.Table, l.Table = h.Table, h.Table
-		} else {
-			v := versions(true)
-			l.Table = api.NewTable(api.BrokerListener, unstable, n.brokerAPI().Routes(v.Handle)...)
-			v.Table = l.Table
-		}
-		cfg.Listeners = append(cfg.Listeners, l)
 	}
 	s, err := server.New(cfg, n.log)
 	if err != nil {
@@ -66,6 +58,26 @@ func (n *Node) bind(ctx context.Context) error {
 	return nil
 }
 
+// listener is one entry of listeners with its table of handlers.
+func (n *Node) listener(e config.Endpoint) server.Listener {
+	unstable := n.static.Bool("unstable.api.versions.enable")
+	versions := func(compare bool) *api.APIVersions {
+		return &api.APIVersions{ClusterID: n.identity.clusterID, NodeID: n.id, Compare: compare, Features: n.features}
+	}
+	l := server.Listener{Name: e.Listener, Host: e.Host, Port: e.Port, Controller: n.isControllerListener(e.Listener), Protected: e.Listener == n.static.InterBrokerListener}
+	if l.Controller {
+		h := n.controllerAPI()
+		v := versions(false)
+		h.Table = api.NewTable(api.ControllerListener, unstable, h.Routes(v.Handle)...)
+		v.Table, l.Table = h.Table, h.Table
+		return l
+	}
+	v := versions(true)
+	l.Table = api.NewTable(api.BrokerListener, unstable, n.brokerAPI().Routes(v.Handle)...)
+	v.Table = l.Table
+	return l
+}
+
 func (n *Node) unbind(ctx context.Context) error {
 	drain, cancel := context.WithTimeout(ctx, drainTime)
 	defer cancel()
@@ -82,12 +94,27 @@ func (n *Node) boundPort(e config.Endpoint) uint16 {
 	return uint16(e.Port)
 }
 
+// advertisedHost is what others are told of an endpoint: its host or, if it listens everywhere and nothing else is
+// advertised, this machine's name.
+func (n *Node) advertisedHost(e config.Endpoint) string {
+	if e.Host == "" {
+		return n.hostName
+	}
+	return e.Host
+}
+
 func connectionLimits(c *config.Broker) server.Limits {
 	l := server.Limits{
 		Connections:   int(c.Int("max.connections")),
 		PerIP:         int(c.Int("max.connections.per.ip")),
 		PerIPOverride: make(map[string]int),
 		CreationRate:  int(c.Int("max.connection.creation.rate")),
+		Listeners:     make(map[string]server.ListenerLimits),
+	}
+	for _, e := range c.Listeners {
+		l.Listeners[e.Listener] = server.ListenerLimits{
+			Connections: listenerLimit(c, e.Listener, "max.connections"), CreationRate: listenerLimit(c, e.Listener, "max.connection.creation.rate"),
+		}
 	}
 	if l.PerIP == 0 {
 		l.PerIP = -1 // Kafka's 0: nobody but those with an override
@@ -96,6 +123,19 @@ func connectionLimits(c *config.Broker) server.Limits {
 		l.PerIPOverride[host] = int(most)
 	}
 	return l
+}
+
+// listenerLimit is what listener.name.X.key says; 0 if it isn't set, for then the key's own value bounds all listeners
+// together.
+func listenerLimit(c *config.Broker, listener, key string) int {
+	if _, ok := c.WithPrefix("listener.name." + strings.ToLower(listener) + ".")[key]; !ok {
+		return 0
+	}
+	v, err := c.ForListener(listener, key)
+	if err != nil { // of the file: the dynamic ones were checked
+		return 0
+	}
+	return int(v.Int)
 }
 
 // features are what ApiVersions tells.

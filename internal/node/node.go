@@ -39,6 +39,7 @@ type Node struct {
 	log      *slog.Logger
 	id       kafka.BrokerID
 	identity identity
+	hostName string // of this machine, if a listener advertises it
 
 	static *config.Broker                // the file's
 	config atomic.Pointer[config.Broker] // with the dynamic configs of the newest image
@@ -56,12 +57,15 @@ type Node struct {
 	alters      *alters
 	ticks       ticker
 
-	started  bool // replicas hold what the image says
-	applyMu  sync.Mutex
-	failed   chan error
-	running  []step // what Stop must undo, in the order of starting
-	stopOnce sync.Once
-	stopErr  error
+	applyMu   sync.Mutex
+	started   bool                       // replicas hold what the image says
+	serving   bool                       // brokers' listeners serve: those that a dynamic config names may come and go; under applyMu
+	listening map[string]config.Endpoint // brokers' listeners that are bound, by name; under applyMu once serving
+	told      map[string]bool            // notices that were logged, under applyMu
+	failed    chan error
+	running   []step // what Stop must undo, in the order of starting
+	stopOnce  sync.Once
+	stopErr   error
 }
 
 // step is one entry of the list that Start goes through forwards and Stop backwards.

@@ -29,6 +29,11 @@ func randomUUID() kafka.UUID {
 
 func (n *Node) openQuorum(context.Context) error {
 	o := quorumOptions(n.static, n.identity)
+	for i := range o.Endpoints {
+		if o.Endpoints[i].Host == "" {
+			o.Endpoints[i].Host = n.hostName
+		}
+	}
 	o.FS, o.Rand, o.Log, o.Peer = n.opts.FS, newRand(), n.log, n.peers()
 	o.OpenLog = func(_ string, recoveryPoint kafka.Offset) (raftloop.Log, error) {
 		for _, d := range n.dirs {
@@ -124,7 +129,7 @@ func (n *Node) register(ctx context.Context) error {
 	}
 	for _, e := range c.AdvertisedBroker {
 		l := kmsg.NewBrokerRegistrationRequestListener()
-		l.Name, l.Host, l.Port, l.SecurityProtocol = e.Listener, e.Host, n.boundPort(e), protocolNumbers[e.Protocol]
+		l.Name, l.Host, l.Port, l.SecurityProtocol = e.Listener, n.advertisedHost(e), n.boundPort(e), protocolNumbers[e.Protocol]
 		req.Listeners = append(req.Listeners, l)
 	}
 	for _, f := range supportedFeatures(c.Bool("unstable.feature.versions.enable")) {

@@ -59,7 +59,7 @@ func (l *listener) bind(ctx context.Context) error {
 	return nil
 }
 
-// accept is the goroutine of a listener: it takes connections until the server stops.
+// accept is the goroutine of a listener: it takes connections until the listener or the server stops.
 func (l *listener) accept() {
 	s := l.s
 	defer s.accepting.Done()
@@ -70,13 +70,13 @@ func (l *listener) accept() {
 		nc, err := l.socket.AcceptTCP()
 		if err != nil {
 			select {
-			case <-s.stopping:
+			case <-l.stop:
 				return
 			default:
 			}
 			// Out of descriptors, or the peer was gone before we took it: neither ends the listener.
 			s.loud.say(slog.LevelError, "accept", "listener", l.Name, "err", err)
-			if !pause(s.stopping, acceptRetry) {
+			if !pause(l.stop, acceptRetry) {
 				return
 			}
 			continue
@@ -140,8 +140,8 @@ type connectionQuota struct {
 	byHost map[netip.Addr]int // limits.PerIPOverride, resolved
 	total  int
 	per    map[*listener]int
-	tokens float64 // of the creation rate
-	filled time.Time
+	rate   bucket             // of the creation rate
+	rates  map[string]*bucket // of single listeners' creation rates, by name
 	// changed is closed, and replaced, when an acceptor that waits should look again.
 	changed chan struct{}
 }
@@ -170,8 +170,16 @@ func (q *connectionQuota) set(l Limits) {
 		}
 	}
 	q.mu.Lock()
+	now := time.Now()
 	q.limits, q.byHost = l, hosts
-	q.tokens, q.filled = float64(l.CreationRate), time.Now()
+	q.rate = newBucket(l.CreationRate, now)
+	q.rates = map[string]*bucket{}
+	for name, own := range l.Listeners {
+		if own.CreationRate > 0 {
+			b := newBucket(own.CreationRate, now)
+			q.rates[name] = &b
+		}
+	}
 	q.mu.Unlock()
 	q.wakeAll()
 }
@@ -184,7 +192,7 @@ func (q *connectionQuota) wakeAll() {
 }
 
 // admit blocks the acceptor of l until the next connection may come: clients wait in the backlog meanwhile, as with
-// Kafka. It returns false when the server stops.
+// Kafka. It returns false when the listener stops.
 func (q *connectionQuota) admit(l *listener) bool {
 	for {
 		wait, changed := q.wait(l, time.Now())
@@ -194,37 +202,67 @@ func (q *connectionQuota) admit(l *listener) bool {
 		if wait < 0 { // until something changes
 			select {
 			case <-changed:
-			case <-q.s.stopping:
+			case <-l.stop:
 				return false
 			}
 			continue
 		}
-		if !pause(q.s.stopping, wait) {
+		if !pause(l.stop, wait) {
 			return false
 		}
 	}
 }
 
 // wait is how long l must wait before it may accept: 0 not at all, < 0 until changed is closed. It takes a token of the
-// creation rate if it returns 0.
+// creation rates if it returns 0.
 func (q *connectionQuota) wait(l *listener, now time.Time) (time.Duration, chan struct{}) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if l.MaxConnections > 0 && q.per[l] >= l.MaxConnections {
+	if most := q.limits.Listeners[l.Name].Connections; most > 0 && q.per[l] >= most {
 		return -1, q.changed
 	}
 	if q.limits.Connections > 0 && q.total >= q.limits.Connections && !l.Protected {
 		return -1, q.changed
 	}
-	if rate := float64(q.limits.CreationRate); rate > 0 {
-		q.tokens = min(rate, q.tokens+rate*now.Sub(q.filled).Seconds())
-		q.filled = now
-		if q.tokens < 1 {
-			return time.Duration((1-q.tokens)/rate*float64(time.Second)) + time.Millisecond, nil
-		}
-		q.tokens--
+	wait, own := q.rate.wait(now), q.rates[l.Name]
+	if own != nil {
+		wait = max(wait, own.wait(now))
 	}
-	return 0, nil
+	if wait == 0 {
+		q.rate.take()
+		if own != nil {
+			own.take()
+		}
+	}
+	return wait, nil
+}
+
+// bucket holds the tokens of a creation rate: a second's worth at most.
+type bucket struct {
+	rate   float64 // tokens a second; <= 0 = no bound
+	tokens float64
+	filled time.Time
+}
+
+func newBucket(rate int, now time.Time) bucket { return bucket{float64(rate), float64(rate), now} }
+
+// wait is how long until there is a token.
+func (b *bucket) wait(now time.Time) time.Duration {
+	if b.rate <= 0 {
+		return 0
+	}
+	b.tokens = min(b.rate, b.tokens+b.rate*now.Sub(b.filled).Seconds())
+	b.filled = now
+	if b.tokens < 1 {
+		return time.Duration((1-b.tokens)/b.rate*float64(time.Second)) + time.Millisecond
+	}
+	return 0
+}
+
+func (b *bucket) take() {
+	if b.rate > 0 {
+		b.tokens--
+	}
 }
 
 // enter counts a connection; ok is false, and most the bound, if its address has as many as it may.
@@ -255,7 +293,9 @@ func (q *connectionQuota) leave(l *listener, a netip.Addr) {
 		delete(q.byAddr, a)
 	}
 	q.total--
-	q.per[l]--
+	if q.per[l]--; q.per[l] == 0 {
+		delete(q.per, l) // it may be a listener that was removed
+	}
 	q.mu.Unlock()
 	q.wakeAll()
 }

@@ -40,9 +40,8 @@ type Listener struct {
 	Controller bool   // one of controller.listener.names
 	// Protected listeners (the one between brokers) get their connections even when Limits.Connections is reached: the
 	// longest idle connection of another listener is closed for each.
-	Protected      bool
-	MaxConnections int // listener.name.X.max.connections; 0 = no bound of its own
-	Table          *rpc.Table
+	Protected bool
+	Table     *rpc.Table
 
 	// Wrap puts TLS or the like around a connection. It runs on the connection's goroutine, with a deadline set, and may
 	// shake hands. Nil for plain text: then files are sent without copying.
@@ -74,6 +73,14 @@ type Limits struct {
 	PerIP         int            // max.connections.per.ip; 0 = no bound, < 0 = only addresses that are in PerIPOverride
 	PerIPOverride map[string]int // max.connections.per.ip.overrides: address or host name, resolved once
 	CreationRate  int            // max.connection.creation.rate, a second; <= 0 = no bound
+	// Listeners are bounds of single listeners, by name, beside those of all: listener.name.X.max.connections and so on.
+	Listeners map[string]ListenerLimits
+}
+
+// ListenerLimits bound the connections of one listener; <= 0 = no bound.
+type ListenerLimits struct {
+	Connections  int
+	CreationRate int // a second
 }
 
 // Server owns listeners and connections.
@@ -85,16 +92,15 @@ type Server struct {
 	budget *budget
 	quota  *connectionQuota
 
-	listeners []*listener
 	nextID    atomic.Int64
-	stopping  chan struct{}
 	accepting sync.WaitGroup
 	serving   sync.WaitGroup
 
-	mu      sync.Mutex // guards conns and state
-	conns   map[*conn]struct{}
-	state   state
-	drained chan struct{} // closed when state is draining or later and conns is empty
+	mu        sync.Mutex // guards what follows
+	listeners []*listener
+	conns     map[*conn]struct{}
+	state     state
+	drained   chan struct{} // closed when state is draining or later and conns is empty
 }
 
 type state int
@@ -113,7 +119,9 @@ type listener struct {
 	socket  *net.TCPListener
 	addr    netip.AddrPort
 	metrics Metrics
-	started bool
+	started bool          // guarded by s.mu, as removed
+	removed bool          // by Remove: it takes no connections any more
+	stop    chan struct{} // closed when the listener, or the server, stops
 }
 
 const (
@@ -132,21 +140,36 @@ func New(cfg Config, log *slog.Logger) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, log: log, loud: newLimiter(log), wheel: newWheel(time.Now()), budget: newBudget(cfg.QueuedBytes),
-		conns: map[*conn]struct{}{}, stopping: make(chan struct{}), drained: make(chan struct{}),
+		conns: map[*conn]struct{}{}, drained: make(chan struct{}),
 	}
 	s.quota = newConnectionQuota(cfg.Limits, s)
 	for i := range cfg.Listeners {
-		l := &listener{Listener: cfg.Listeners[i], s: s}
-		if l.Table == nil {
-			return nil, fmt.Errorf("listener %s serves nothing", l.Name)
+		l, err := s.newListenerLocked(cfg.Listeners[i])
+		if err != nil {
+			return nil, err
 		}
-		if slices.ContainsFunc(s.listeners, func(o *listener) bool { return o.Name == l.Name }) {
-			return nil, fmt.Errorf("listeners: each listener must have a different name, %s stands twice", l.Name)
-		}
-		l.Principal = cmp.Or(l.Principal, "User:ANONYMOUS")
 		s.listeners = append(s.listeners, l)
 	}
 	return s, nil
+}
+
+func (s *Server) newListenerLocked(o Listener) (*listener, error) {
+	if o.Table == nil {
+		return nil, fmt.Errorf("listener %s serves nothing", o.Name)
+	}
+	if s.findLocked(o.Name) != nil {
+		return nil, fmt.Errorf("listeners: each listener must have a different name, %s stands twice", o.Name)
+	}
+	o.Principal = cmp.Or(o.Principal, "User:ANONYMOUS")
+	return &listener{Listener: o, s: s, stop: make(chan struct{})}, nil
+}
+
+// findLocked is the listener of that name, or nil.
+func (s *Server) findLocked(name string) *listener {
+	if i := slices.IndexFunc(s.listeners, func(l *listener) bool { return l.Name == name }); i >= 0 {
+		return s.listeners[i]
+	}
+	return nil
 }
 
 // Listen binds all listeners, so that a port in use shows before anything else is started. Clients can connect from now
@@ -174,22 +197,71 @@ func (s *Server) Listen(ctx context.Context) error {
 
 // Addr is where a listener is bound, once Listen returned.
 func (s *Server) Addr(name string) (netip.AddrPort, bool) {
-	for _, l := range s.listeners {
-		if l.Name == name && l.socket != nil {
-			return l.addr, true
-		}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l := s.findLocked(name); l != nil && l.socket != nil {
+		return l.addr, true
 	}
 	return netip.AddrPort{}, false
 }
 
 // Metrics are the counters of a listener, or nil.
 func (s *Server) Metrics(name string) *Metrics {
-	for _, l := range s.listeners {
-		if l.Name == name {
-			return &l.metrics
-		}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l := s.findLocked(name); l != nil {
+		return &l.metrics
 	}
 	return nil
+}
+
+// Add binds one more listener while the server runs and serves it at once.
+func (s *Server) Add(ctx context.Context, o Listener) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.state != listening {
+		return errors.New("the server does not listen")
+	}
+	l, err := s.newListenerLocked(o)
+	if err != nil {
+		return err
+	}
+	if err := l.bind(ctx); err != nil {
+		if l.socket != nil {
+			err = errors.Join(err, l.socket.Close())
+		}
+		return err
+	}
+	s.listeners = append(s.listeners, l)
+	s.serveLocked(l)
+	return nil
+}
+
+// Remove closes a listener while the server runs. Its connections finish what they asked and are closed; nobody waits for
+// them.
+func (s *Server) Remove(name string) error {
+	s.mu.Lock()
+	l := s.findLocked(name)
+	if s.state != listening || l == nil {
+		s.mu.Unlock()
+		return fmt.Errorf("there is no listener %s", name)
+	}
+	s.listeners = slices.DeleteFunc(slices.Clone(s.listeners), func(o *listener) bool { return o == l })
+	l.removed = true
+	close(l.stop)
+	err := l.socket.Close()
+	var left []*conn
+	for c := range s.conns {
+		if c.l == l {
+			left = append(left, c)
+		}
+	}
+	s.mu.Unlock()
+	for _, c := range left {
+		c.drain()
+	}
+	s.log.Info("listener closed", "listener", name, "connections", len(left))
+	return err
 }
 
 // Serve starts to accept on the listeners named, or on all of them.
@@ -200,19 +272,23 @@ func (s *Server) Serve(names ...string) error {
 		return errors.New("the server does not listen")
 	}
 	for _, n := range names {
-		if !slices.ContainsFunc(s.listeners, func(l *listener) bool { return l.Name == n }) {
+		if s.findLocked(n) == nil {
 			return fmt.Errorf("there is no listener %s", n)
 		}
 	}
 	for _, l := range s.listeners {
 		if !l.started && (len(names) == 0 || slices.Contains(names, l.Name)) {
-			l.started = true
-			s.accepting.Add(1)
-			go l.accept()
-			s.log.Info("listening", "listener", l.Name, "address", l.addr.String())
+			s.serveLocked(l)
 		}
 	}
 	return nil
+}
+
+func (s *Server) serveLocked(l *listener) {
+	l.started = true
+	s.accepting.Add(1)
+	go l.accept()
+	s.log.Info("listening", "listener", l.Name, "address", l.addr.String())
 }
 
 // SetLimits changes the connection limits; connections that are there stay.
@@ -226,8 +302,8 @@ func (s *Server) Stop(ctx context.Context) error {
 	var errs []error
 	if first {
 		s.state = draining
-		close(s.stopping)
 		for _, l := range s.listeners {
+			close(l.stop)
 			if l.socket != nil {
 				if err := l.socket.Close(); err != nil {
 					errs = append(errs, fmt.Errorf("close listener %s: %w", l.Name, err))
@@ -276,7 +352,7 @@ func (s *Server) Stop(ctx context.Context) error {
 func (s *Server) add(c *conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.state != listening {
+	if s.state != listening || c.l.removed {
 		return false
 	}
 	s.conns[c] = struct{}{}

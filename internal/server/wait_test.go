@@ -634,6 +634,76 @@ func TestCreationRate(t *testing.T) {
 	}
 }
 
+// Limits of one listener hold beside those of all, and may change.
+func TestListenerLimits(t *testing.T) {
+	w := start(t, Config{
+		Limits:    Limits{Listeners: map[string]ListenerLimits{"FEW": {Connections: 1}}},
+		Listeners: []Listener{{Name: "MANY", Host: "127.0.0.1"}, {Name: "FEW", Host: "127.0.0.1"}},
+	}, nil)
+	ask := func(c *client) { c.t.Helper(); c.send(frame(echoKey, 0, 1, false, nil)); c.expect(1, "") }
+	ask(w.dialTo("FEW"))
+	waiting := w.dialTo("FEW")
+	waiting.send(frame(echoKey, 0, 9, false, nil))
+	ask(w.dialTo("MANY"))
+	ask(w.dialTo("MANY"))
+	if n := w.Metrics("FEW").Connections.Load(); n != 1 {
+		t.Errorf("%d connections", n)
+	}
+	w.SetLimits(Limits{Listeners: map[string]ListenerLimits{"FEW": {CreationRate: 20}}})
+	waiting.expect(9, "")
+	begun := time.Now()
+	for range 24 { // 20 at once, one in 50 ms after that
+		ask(w.dialTo("FEW"))
+	}
+	if d := time.Since(begun); d < 100*time.Millisecond {
+		t.Errorf("24 connections in %v", d)
+	}
+	begun = time.Now()
+	for range 24 {
+		ask(w.dialTo("MANY"))
+	}
+	if d := time.Since(begun); d > 10*time.Second {
+		t.Errorf("the other listener is held back: 24 connections in %v", d)
+	}
+}
+
+// A listener comes and goes while others serve on; its connections finish and end.
+func TestAddAndRemoveListener(t *testing.T) {
+	w := start(t, Config{Listeners: []Listener{{Name: "STAYS", Host: "127.0.0.1"}}}, nil)
+	ask := func(c *client) { c.t.Helper(); c.send(frame(echoKey, 0, 1, false, nil)); c.expect(1, "") }
+	stays := w.dialTo("STAYS")
+	ask(stays)
+	more := Listener{Name: "MORE", Host: "127.0.0.1", Table: table(nil)}
+	for range 3 {
+		if err := w.Add(t.Context(), more); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Add(t.Context(), more); err == nil {
+			t.Fatal("the same listener twice")
+		}
+		a, _ := w.Addr("MORE")
+		if err := w.Add(t.Context(), Listener{Name: "TAKEN", Host: "127.0.0.1", Port: int(a.Port()), Table: table(nil)}); err == nil {
+			t.Fatal("the same port twice")
+		}
+		c := w.dialTo("MORE")
+		ask(c)
+		if err := w.Remove("MORE"); err != nil {
+			t.Fatal(err)
+		}
+		c.closed()
+		if _, err := net.Dial("tcp", a.String()); err == nil {
+			t.Fatal("the removed listener still accepts")
+		}
+		if w.Metrics("MORE") != nil {
+			t.Fatal("the removed listener is still known")
+		}
+	}
+	if err := w.Remove("MORE"); err == nil {
+		t.Error("removed twice")
+	}
+	ask(stays)
+}
+
 func TestPortInUse(t *testing.T) {
 	w := start(t, Config{}, nil)
 	a, _ := w.Addr("PLAINTEXT")

@@ -21,7 +21,7 @@ type Options struct {
 	Files *Files     // shared by all Dirs of a node
 	Rand  *rand.Rand // for segment jitter; each Dir needs one of its own. nil is no jitter
 
-	ProducerExpiration time.Duration // producer.id.expiration.ms
+	ProducerExpiration time.Duration // producer.id.expiration.ms; see SetProducerExpiration
 }
 
 // Dir is one log directory, locked by this process, with the logs that are open in it.
@@ -40,7 +40,8 @@ type Dir struct {
 	err     error
 	closed  bool
 
-	config atomic.Pointer[Config] // the one that was given last
+	config     atomic.Pointer[Config] // the one that was given last
+	expiration atomic.Int64           // of producers, a time.Duration
 
 	checkpointing sync.Mutex          // one writer of checkpoint files at a time; taken before mu
 	sums          map[string][32]byte // of the checkpoint files as this process wrote them; guarded by checkpointing
@@ -61,6 +62,7 @@ func OpenDir(path string, o Options) (*Dir, error) {
 		loaded: map[string]map[kafka.TopicPartition]kafka.Offset{}, written: map[kafka.TopicPartition]bool{},
 		sums: map[string][32]byte{},
 	}
+	d.SetProducerExpiration(o.ProducerExpiration)
 	if err := d.readSmallFiles(); err != nil {
 		return nil, errors.Join(err, lock.Unlock())
 	}
@@ -536,7 +538,10 @@ func (d *Dir) fail(err error) error {
 	return err
 }
 
-func (d *Dir) producerExpiration() time.Duration { return d.o.ProducerExpiration }
+func (d *Dir) producerExpiration() time.Duration { return time.Duration(d.expiration.Load()) }
+
+// SetProducerExpiration changes how long idle producers are remembered, from the next check on.
+func (d *Dir) SetProducerExpiration(t time.Duration) { d.expiration.Store(int64(t)) }
 
 func (d *Dir) randomJitter(upTo time.Duration) time.Duration {
 	if d.o.Rand == nil || upTo <= 0 {

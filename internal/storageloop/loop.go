@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/highwater/highwater/internal/kafka"
@@ -39,6 +40,8 @@ type Loop struct {
 
 	stop chan struct{}
 	done sync.WaitGroup
+
+	threads atomic.Int32 // RecoveryThreads as it is now
 
 	mu      sync.Mutex
 	started bool
@@ -84,11 +87,15 @@ func New(o Options) *Loop {
 		o.PartitionFailed = func(*storage.Dir, kafka.TopicPartition, error) {}
 	}
 	l := &Loop{o: o, stop: make(chan struct{})}
+	l.SetRecoveryThreads(o.RecoveryThreads)
 	for _, d := range o.Dirs {
 		l.dirs = append(l.dirs, &dirLoop{Loop: l, dir: d, wake: make(chan struct{}, 1)})
 	}
 	return l
 }
+
+// SetRecoveryThreads changes how many logs of a directory are opened or closed at a time, from the next Load or Close on.
+func (l *Loop) SetRecoveryThreads(n int) { l.threads.Store(int32(max(n, 1))) }
 
 // Load opens the logs of all directories, several at a time, and recovers those that weren't closed cleanly. A partition whose
 // files are corrupt where recovery can't help is left out and reported to PartitionFailed. An error of the disk takes its
@@ -120,7 +127,7 @@ func (d *dirLoop) load(ctx context.Context, config func(p kafka.TopicPartition) 
 	var wg sync.WaitGroup
 	var mu sync.Mutex // guards opened and recovered
 	opened, recovered := 0, 0
-	for range d.o.RecoveryThreads {
+	for range d.threads.Load() {
 		wg.Go(func() {
 			for p := range work {
 				r, ok := d.open(p, config(p.Partition))
@@ -213,7 +220,7 @@ func (d *dirLoop) close(epoch kafka.BrokerEpoch) error {
 	var wg sync.WaitGroup
 	var mu sync.Mutex // guards failed
 	var failed error
-	for range d.o.RecoveryThreads {
+	for range d.threads.Load() {
 		wg.Go(func() {
 			for log := range work {
 				if err := log.Close(); err != nil {
