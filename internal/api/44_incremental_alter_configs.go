@@ -182,7 +182,10 @@ func (b *Broker) checkBrokerConfig(q *kmsg.IncrementalAlterConfigsRequestResourc
 				verb = "subtract"
 			}
 			k := config.BrokerTable.Lookup(c.Name)
-			if k == nil || k.Type != config.List {
+			if k == nil {
+				return kerr.InvalidConfig.With("Unknown config name: %s", c.Name)
+			}
+			if k.Type != config.List {
 				return kerr.InvalidConfig.With("Config value %s is not allowed for config key: %s", verb, c.Name)
 			}
 			old, has := props[c.Name]

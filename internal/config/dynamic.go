@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -65,7 +66,10 @@ func checkDynamic(props map[string]string, perBroker, stored bool) *Error {
 		}
 		return configError(bad[0], "%s: [%s]", why, strings.Join(bad, ", "))
 	}
-	if err := refuse("Cannot update these configs dynamically", sortedKeys(props, func(k string) bool { return brokerKey(k) != nil && !dynamicKey(k) })); err != nil {
+	if err := refuse("Cannot update these configs dynamically", sortedKeys(props, func(k string) bool {
+		_, prefixed := listenerPrefix(k) // those are never looked at, as in Kafka
+		return !prefixed && brokerKey(k) != nil && !dynamicKey(k)
+	})); err != nil {
 		return err
 	}
 	if err := refuse("These security configs can be dynamically updated only per-listener using the listener prefix",
@@ -89,26 +93,37 @@ func checkDynamic(props map[string]string, perBroker, stored bool) *Error {
 		return nil
 	}
 	return refuse("Cannot update these configs at default cluster level, broker id must be specified", sortedKeys(props, func(k string) bool {
-		if _, ok := listenerPrefix(k); ok {
-			return true
-		}
-		key := BrokerTable.Lookup(k)
+		base, _ := listenerPrefix(k)
+		key := BrokerTable.Lookup(base)
 		return key != nil && key.Update == PerBroker
 	}))
 }
 
 // pools are the keys of thread counts, which may at most double or halve in one change.
-var pools = []string{"num.io.threads", "num.replica.fetchers", "num.recovery.threads.per.data.dir", "background.threads"}
+var pools = []string{"num.io.threads", "num.network.threads", "num.replica.fetchers", "num.recovery.threads.per.data.dir", "background.threads",
+	"remote.log.reader.threads", "remote.log.manager.copier.thread.pool.size", "remote.log.manager.expiration.thread.pool.size",
+	"remote.log.manager.follower.thread.pool.size"}
 
-// validateChange is what Kafka's reconfigurable parts check of a change from b to n.
+// validateChange is what Kafka's reconfigurable parts, and this program, check of a change from b to n.
 func (b *Broker) validateChange(n *Broker) error {
-	for _, k := range pools {
-		now, then := b.Int(k), n.Int(k)
-		if now == then {
-			continue
+	for _, check := range []func(*Broker) *Error{b.changePools, b.changeCleaner, b.changeTiers, b.changeLimits, b.changeReporters, b.changeListeners} {
+		if err := check(n); err != nil {
+			err.Text = "Invalid value " + err.Class + ": " + err.Text + " for configuration Invalid dynamic configuration"
+			return err
 		}
-		text := "Dynamic thread count update validation failed for " + k + "=" + n.Text(k) + ", "
+	}
+	var r *RefuseError
+	if b.Refuse() == nil && errors.As(n.Refuse(), &r) {
+		return configError(r.Key, "%s", r.Text)
+	}
+	return nil
+}
+
+func (b *Broker) changePools(n *Broker) *Error {
+	check := func(k string, now, then int64) *Error {
+		text := fmt.Sprintf("Dynamic thread count update validation failed for %s=%d, ", k, then)
 		switch {
+		case now == then:
 		case then <= 0:
 			return configError(k, "%svalue should be at least 1", text)
 		case then < now/2:
@@ -116,7 +131,28 @@ func (b *Broker) validateChange(n *Broker) error {
 		case then > now*2:
 			return configError(k, "%svalue should not be greater than double the current value %d", text, now)
 		}
+		return nil
 	}
+	for _, k := range pools {
+		if err := check(k, b.Int(k), n.Int(k)); err != nil {
+			return err
+		}
+	}
+	const network = "num.network.threads"
+	for _, e := range n.Listeners {
+		now, err := b.ForListener(e.Listener, network)
+		then, err2 := n.ForListener(e.Listener, network)
+		if err != nil || err2 != nil { // of the file
+			continue
+		}
+		if err := check(network, now.Int, then.Int); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *Broker) changeCleaner(n *Broker) *Error {
 	now, then := b.Int("log.cleaner.threads"), n.Int("log.cleaner.threads")
 	switch {
 	case then < 1:
@@ -126,8 +162,91 @@ func (b *Broker) validateChange(n *Broker) error {
 	case then > now*2:
 		return configError("log.cleaner.threads", "Log cleaner threads cannot be increased to more than double the current value %d", now)
 	}
-	if len(n.Listeners) == 0 {
-		return configError("listeners", "Listeners cannot be empty")
+	return nil
+}
+
+// changeTiers holds what stays here of a tiered topic by default against its whole retention.
+func (b *Broker) changeTiers(n *Broker) *Error {
+	for _, k := range []struct {
+		all, local, lag string
+		retention       int64
+	}{
+		{"log.retention.ms", "log.local.retention.ms", "log.remote.copy.lag.ms", n.LogRetentionMs()},
+		{"log.retention.bytes", "log.local.retention.bytes", "log.remote.copy.lag.bytes", n.Int("log.retention.bytes")},
+	} {
+		local := n.Int(k.local)
+		if k.retention != -1 && local != -2 {
+			if local == -1 {
+				return invalid(k.local, "-1", fmt.Sprintf("Value must not be -1 as %s value is set as %d.", k.all, k.retention))
+			}
+			if local > k.retention {
+				return invalid(k.local, strconv.FormatInt(local, 10), fmt.Sprintf("Value must not be more than %s property value: %d", k.all, k.retention))
+			}
+		}
+		if local == -2 {
+			local = k.retention
+		}
+		if lag := n.Int(k.lag); lag > 0 && local != -1 && lag > local {
+			return invalid(k.lag, strconv.FormatInt(lag, 10), fmt.Sprintf("Value must not exceed %s (effective value: %d)", k.local, local))
+		}
+	}
+	return nil
+}
+
+// changeLimits: a limit of no connections at all is taken from a file only.
+func (b *Broker) changeLimits(n *Broker) *Error {
+	for _, k := range []string{"max.connections", "max.connection.creation.rate"} {
+		if n.dynamic(k) && n.Int(k) <= 0 {
+			return configError(k, "Invalid %s %d", k, n.Int(k))
+		}
+		for _, e := range n.Listeners {
+			if v, err := n.ForListener(e.Listener, k); err == nil && v.Int <= 0 && n.dynamic("listener.name."+strings.ToLower(e.Listener)+"."+k) {
+				return configError(k, "Invalid %s %d", k, v.Int)
+			}
+		}
+	}
+	return nil
+}
+
+func (b *Broker) changeReporters(n *Broker) *Error {
+	const key = "metric.reporters"
+	if n.dynamic(key) && !slices.Equal(b.List(key), n.List(key)) {
+		for _, class := range n.List(key) {
+			if !knownClass(class) {
+				return configError(key, "Validation of dynamic config update of Set(%s) failed with class class kafka.server.DynamicMetricsReporters", key)
+			}
+		}
+	}
+	return nil
+}
+
+// changeListeners: listeners may come and go, but one that stays stays as it is.
+func (b *Broker) changeListeners(n *Broker) *Error {
+	names := listenerNames(n.Listeners)
+	for _, name := range listenerNames(b.AdvertisedBroker) {
+		if indexOf(names, name) < 0 {
+			return configError("listeners", "Advertised listeners '[%s]' must be a subset of listeners '[%s]'",
+				strings.Join(listenerNames(b.AdvertisedBroker), ", "), strings.Join(names, ", "))
+		}
+	}
+	if slices.Equal(b.List("listeners"), n.List("listeners")) && maps.Equal(b.Protocols, n.Protocols) {
+		return nil
+	}
+	for _, e := range b.Listeners {
+		if indexOf(names, e.Listener) < 0 {
+			continue
+		}
+		fixed := func(c *Broker) map[string]string {
+			m := c.WithPrefix("listener.name." + strings.ToLower(e.Listener) + ".")
+			maps.DeleteFunc(m, func(k, _ string) bool { return dynamicKey("listener.name.x." + k) })
+			return m
+		}
+		if !maps.Equal(fixed(b), fixed(n)) {
+			return configError("listeners", "Configs cannot be updated dynamically for existing listener ListenerName(%s), restart broker or create a new listener for update", e.Listener)
+		}
+		if b.Protocols[e.Listener] != n.Protocols[e.Listener] {
+			return configError("listener.security.protocol.map", "Security protocol cannot be updated for existing listener ListenerName(%s)", e.Listener)
+		}
 	}
 	return nil
 }
@@ -162,6 +281,7 @@ func (b *Broker) WithDynamic(cluster, node map[string]string) (*Broker, []Notice
 	clampIntervals(b, c)
 	clampIntervals(b, n)
 	out, err := newBroker(b.static, c, n, true)
+	out, err = servable(b, out, err)
 	for err != nil {
 		// Fine alone but not together: give up the one at fault, or all if that is unknown.
 		key := err.(*Error).Key
@@ -179,8 +299,18 @@ func (b *Broker) WithDynamic(cluster, node map[string]string) (*Broker, []Notice
 		}
 		refused(key, text, err)
 		out, err = newBroker(b.static, c, n, true)
+		out, err = servable(b, out, err)
 	}
 	return out, bad
+}
+
+// servable makes an error of a configuration that asks for what this program refuses to start with.
+func servable(b, n *Broker, err error) (*Broker, error) {
+	var r *RefuseError
+	if err == nil && b.Refuse() == nil && errors.As(n.Refuse(), &r) {
+		return n, configError(r.Key, "%s", r.Text)
+	}
+	return n, err
 }
 
 // clampIntervals brings stored assignment intervals within the bounds that the file sets today.
