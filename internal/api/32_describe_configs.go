@@ -19,7 +19,7 @@ import (
 
 // DescribeConfigs answers API 32.
 func (b *Broker) DescribeConfigs(r *rpc.Request) *rpc.Pending {
-	return describeConfigs(r, configView{image: b.Image(), config: b.Config(), id: b.ID, loggers: b.LoggerLevels})
+	return describeConfigs(r, configView{image: b.Image(), config: b.Config(), id: b.ID, loggers: b.Loggers})
 }
 
 // configView is what a node knows of configs: a broker and a controller describe them alike.
@@ -27,7 +27,7 @@ type configView struct {
 	image   *metadata.Image
 	config  *config.Broker
 	id      kafka.BrokerID
-	loggers func() map[string]string
+	loggers Loggers
 }
 
 func describeConfigs(r *rpc.Request, v configView) *rpc.Pending {
@@ -128,7 +128,7 @@ func (v *configView) entries(q *kmsg.DescribeConfigsRequestResource) ([]config.E
 			return nil, err
 		}
 		var out []config.Entry
-		for logger, level := range v.loggers() {
+		for logger, level := range v.loggers.Levels() {
 			out = append(out, config.Entry{Name: logger, Value: &level, Source: config.SourceBrokerLogger})
 		}
 		sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })

@@ -136,10 +136,7 @@ func (b *Broker) checkIncremental(q *kmsg.IncrementalAlterConfigsRequestResource
 	}
 	switch metadata.ResourceType(q.ResourceType) {
 	case metadata.ResourceBrokerLogger:
-		if err := b.ownNode(q.ResourceName); err != nil {
-			return false, err
-		}
-		return true, b.alterLoggers(q, validateOnly)
+		return true, alterLoggers(b.Loggers, b.ID, q, validateOnly)
 	case metadata.ResourceBroker:
 		if q.ResourceName != "" {
 			if err := b.ownNode(q.ResourceName); err != nil {
@@ -219,45 +216,6 @@ func changeList(old, change string, add bool) string {
 func (b *Broker) validBrokerConfig(props map[string]string, perBroker bool) error {
 	if err := b.Config().ValidateDynamic(props, perBroker); err != nil {
 		return kerr.InvalidRequest.With("%s", err.Error())
-	}
-	return nil
-}
-
-// logLevels are those that loggers may have.
-var logLevels = []string{"DEBUG", "ERROR", "FATAL", "INFO", "TRACE", "WARN"}
-
-func (b *Broker) alterLoggers(q *kmsg.IncrementalAlterConfigsRequestResource, validateOnly bool) error {
-	known := b.LoggerLevels()
-	for i := range q.Configs {
-		c := &q.Configs[i]
-		if _, ok := known[c.Name]; !ok && (c.Op == opSet || c.Op == opDelete) {
-			return kerr.InvalidConfig.With("Logger %s does not exist!", c.Name)
-		}
-		switch c.Op {
-		case opSet:
-			if !slices.Contains(logLevels, *c.Value) {
-				return kerr.InvalidConfig.With("Cannot set the log level of %s to %s as it is not a supported log level. Valid log levels are %s",
-					c.Name, *c.Value, strings.Join(logLevels, ", "))
-			}
-		case opDelete:
-			if c.Name == "root" {
-				return kerr.InvalidRequest.With("Removing the log level of the root logger is not allowed")
-			}
-		case opAppend:
-			return kerr.InvalidRequest.With("APPEND operation is not allowed for the BROKER_LOGGER resource")
-		case opSubtract:
-			return kerr.InvalidRequest.With("SUBTRACT operation is not allowed for the BROKER_LOGGER resource")
-		default:
-			return kerr.InvalidRequest.With("Unknown operation type %d is not allowed for the BROKER_LOGGER resource", c.Op)
-		}
-	}
-	if validateOnly {
-		return nil
-	}
-	for i := range q.Configs {
-		if c := &q.Configs[i]; c.Op == opSet {
-			b.SetLoggerLevel(c.Name, *c.Value)
-		}
 	}
 	return nil
 }

@@ -19,6 +19,9 @@ func (b *Broker) Routes(versions rpc.Handler) []Route {
 		{kmsg.DescribeConfigs.Int16(), b.DescribeConfigs},
 		{kmsg.AlterConfigs.Int16(), b.AlterConfigs},
 		{kmsg.IncrementalAlterConfigs.Int16(), b.IncrementalAlterConfigs},
+		{kmsg.DescribeClientQuotas.Int16(), b.DescribeClientQuotas},
+		{kmsg.DescribeUserSCRAMCredentials.Int16(), b.DescribeUserScramCredentials},
+		{kmsg.ListConfigResources.Int16(), b.ListConfigResources},
 		{kmsg.DescribeCluster.Int16(), b.DescribeCluster},
 		{kmsg.DescribeTopicPartitions.Int16(), b.DescribeTopicPartitions},
 	}
@@ -31,6 +34,6 @@ func (b *Broker) Routes(versions rpc.Handler) []Route {
 
 // Forwarded are the APIs that a broker hands to the active controller.
 var Forwarded = []kmsg.Key{
-	kmsg.CreateTopics, kmsg.DeleteTopics, kmsg.CreatePartitions,
+	kmsg.CreateTopics, kmsg.DeleteTopics, kmsg.CreatePartitions, kmsg.AlterClientQuotas, kmsg.AlterUserSCRAMCredentials,
 	kmsg.AlterPartitionAssignments, kmsg.ListPartitionReassignments, kmsg.DescribeQuorum, kmsg.ElectLeaders, kmsg.UpdateFeatures, kmsg.UnregisterBroker, kmsg.UnregisterController,
 }

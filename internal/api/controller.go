@@ -28,8 +28,8 @@ type Controller struct {
 	// Raft serves the quorum's own APIs. A nil answer means that there will be none.
 	Raft func(listener string, req kmsg.Request, answer func(kmsg.Response))
 
-	Leader       func() kafka.BrokerID // of the quorum, or -1
-	LoggerLevels func() map[string]string
+	Leader  func() kafka.BrokerID // of the quorum, or -1
+	Loggers Loggers
 	// RequestTimeout bounds a decision that has no time-out of its own in the request.
 	RequestTimeout time.Duration
 }
@@ -41,6 +41,12 @@ func (c *Controller) decide(r *rpc.Request) *rpc.Pending {
 	if !decodeBody(r, req, body) {
 		return nil
 	}
+	return c.decideRequest(r, req, body, nil)
+}
+
+// decideRequest is decide for a request that was decoded out of body already. change, if not nil, turns the answer into the
+// one that is sent.
+func (c *Controller) decideRequest(r *rpc.Request, req kmsg.Request, body []byte, change func(kmsg.Response) kmsg.Response) *rpc.Pending {
 	deadline := r.Received.Add(c.RequestTimeout)
 	if t, ok := req.(kmsg.TimeoutRequest); ok {
 		if ms := t.Timeout(); ms > 0 {
@@ -60,7 +66,9 @@ func (c *Controller) decide(r *rpc.Request) *rpc.Pending {
 		}
 	}}
 	c.Decide(req, !r.Forwarded, deadline, func(m kmsg.Response, e error) {
-		resp, err = m, e
+		if resp, err = m, e; change != nil && e == nil {
+			resp = change(m)
+		}
 		p.Complete()
 	})
 	return p
@@ -89,7 +97,7 @@ func (c *Controller) raft(r *rpc.Request) *rpc.Pending {
 
 // DescribeConfigs answers API 32 on a controller's listener.
 func (c *Controller) DescribeConfigs(r *rpc.Request) *rpc.Pending {
-	return describeConfigs(r, configView{image: c.Image(), config: c.Config(), id: c.ID, loggers: c.LoggerLevels})
+	return describeConfigs(r, configView{image: c.Image(), config: c.Config(), id: c.ID, loggers: c.Loggers})
 }
 
 // DescribeCluster answers API 60 on a controller's listener, with the controllers.
@@ -110,6 +118,8 @@ func (c *Controller) Routes(versions rpc.Handler) []Route {
 		{kmsg.ApiVersions.Int16(), versions},
 		{kmsg.DescribeConfigs.Int16(), c.DescribeConfigs},
 		{kmsg.DescribeCluster.Int16(), c.DescribeCluster},
+		{kmsg.DescribeUserSCRAMCredentials.Int16(), c.DescribeUserScramCredentials},
+		{kmsg.IncrementalAlterConfigs.Int16(), c.IncrementalAlterConfigs},
 		{kmsg.Envelope.Int16(), c.Envelope},
 	}
 	for _, k := range []kmsg.Key{
@@ -126,7 +136,8 @@ func (c *Controller) Routes(versions rpc.Handler) []Route {
 
 // Decided are the APIs that the active controller decides. Those that clients use reach it through any broker.
 var Decided = []kmsg.Key{
-	kmsg.CreateTopics, kmsg.DeleteTopics, kmsg.CreatePartitions, kmsg.AlterConfigs, kmsg.IncrementalAlterConfigs,
+	kmsg.CreateTopics, kmsg.DeleteTopics, kmsg.CreatePartitions, kmsg.AlterConfigs,
+	kmsg.AlterClientQuotas, kmsg.AlterUserSCRAMCredentials,
 	kmsg.BrokerRegistration, kmsg.BrokerHeartbeat, kmsg.ControllerRegistration, kmsg.AllocateProducerIDs, kmsg.AlterPartition,
 	kmsg.ElectLeaders, kmsg.UpdateFeatures, kmsg.UnregisterBroker, kmsg.UnregisterController, kmsg.AssignReplicasToDirs,
 	kmsg.AlterPartitionAssignments, kmsg.ListPartitionReassignments,

@@ -102,6 +102,45 @@ func respondError(r *rpc.Request, body []byte, err error) {
 		resp := kmsg.NewPtrUnregisterBrokerResponse()
 		resp.ErrorCode, resp.ErrorMessage = code, text
 		respond(r, resp)
+	case kmsg.AlterClientQuotas.Int16():
+		var req kmsg.AlterClientQuotasRequest
+		if !reread(r, &req, body) {
+			return
+		}
+		resp := kmsg.NewPtrAlterClientQuotasResponse()
+		for _, q := range req.Entries {
+			re := kmsg.NewAlterClientQuotasResponseEntry()
+			re.ErrorCode, re.ErrorMessage = code, text
+			for _, e := range q.Entity {
+				o := kmsg.NewAlterClientQuotasResponseEntryEntity()
+				o.Type, o.Name = e.Type, e.Name
+				re.Entity = append(re.Entity, o)
+			}
+			resp.Entries = append(resp.Entries, re)
+		}
+		respond(r, resp)
+	case kmsg.AlterUserSCRAMCredentials.Int16():
+		var req kmsg.AlterUserSCRAMCredentialsRequest
+		if !reread(r, &req, body) {
+			return
+		}
+		resp := kmsg.NewPtrAlterUserSCRAMCredentialsResponse()
+		told := make(map[string]bool)
+		add := func(user string) {
+			if !told[user] {
+				told[user] = true
+				rr := kmsg.NewAlterUserSCRAMCredentialsResponseResult()
+				rr.User, rr.ErrorCode, rr.ErrorMessage = user, code, text
+				resp.Results = append(resp.Results, rr)
+			}
+		}
+		for _, d := range req.Deletions {
+			add(d.Name)
+		}
+		for _, u := range req.Upsertions {
+			add(u.Name)
+		}
+		respond(r, resp)
 	case kmsg.BrokerRegistration.Int16():
 		resp := kmsg.NewPtrBrokerRegistrationResponse()
 		resp.ErrorCode = code

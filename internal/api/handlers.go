@@ -24,9 +24,7 @@ type Broker struct {
 	AutoCreate func(names []string)
 	// ProducerID calls done with an id that no producer has had, at once or when a block of them has come from the controller.
 	ProducerID func(done func(kafka.ProducerID, error))
-	// LoggerLevels are the levels of this node's loggers, by name, for DescribeConfigs.
-	LoggerLevels   func() map[string]string
-	SetLoggerLevel func(logger, level string)
+	Loggers    Loggers
 
 	// Random draws from [0, n), on any goroutine.
 	Random func(n int) int

@@ -108,8 +108,8 @@ func serverConfig(file string, overrides []string) (*config.Broker, error) {
 // runNode runs a node until it is asked to stop or fails. started, if not nil, is called when it serves.
 func runNode(e *Env, c *config.Broker, started func(*node.Node)) int {
 	tuneRuntime()
-	level := new(slog.LevelVar)
-	log := slog.New(&serverLog{w: e.Stdout, flush: e.Flush, level: level})
+	loggers := node.NewLoggers(slog.LevelInfo)
+	log := slog.New(&serverLog{w: e.Stdout, flush: e.Flush, loggers: loggers, mu: new(sync.Mutex)})
 	begin := time.Now()
 	for _, w := range c.Warnings {
 		if strings.Contains(w, "broker.heartbeat.interval.ms") { // the one that Kafka logs as an error
@@ -128,7 +128,7 @@ func runNode(e *Env, c *config.Broker, started func(*node.Node)) int {
 	for _, w := range c.WithoutEffect() {
 		log.Warn("configuration has no effect here", "key", w.Key, "value", w.Value, "reason", w.Text)
 	}
-	n, err := node.Start(e.Context, node.Options{Config: c, FS: osfs.New(""), Log: log, Level: level})
+	n, err := node.Start(e.Context, node.Options{Config: c, FS: osfs.New(""), Log: log, Loggers: loggers})
 	if err != nil {
 		if e.Context.Err() != nil { // asked to stop while it started
 			return 0
@@ -240,18 +240,22 @@ func startDaemon(e *Env, file string, overrides []string) int {
 
 // serverLog writes a node's log in the form that Kafka's default log4j configuration has.
 type serverLog struct {
-	mu    sync.Mutex // guards w
-	w     io.Writer
-	flush func()
-	level slog.Leveler
-	attrs string
+	mu      *sync.Mutex // guards w, of this handler and all that come from it
+	w       io.Writer
+	flush   func()
+	loggers *node.Loggers
+	attrs   string
 }
 
 func (l *serverLog) Enabled(_ context.Context, level slog.Level) bool {
-	return level >= l.level.Level()
+	return l.loggers.Enabled(level)
 }
 
 func (l *serverLog) Handle(_ context.Context, r slog.Record) error {
+	pkg := packageOf(r.PC)
+	if !l.loggers.Says(pkg, r.Level) {
+		return nil
+	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "[%s] %s %s", r.Time.Format("2006-01-02 15:04:05,000"), r.Level, r.Message)
 	b.WriteString(l.attrs)
@@ -259,7 +263,7 @@ func (l *serverLog) Handle(_ context.Context, r slog.Record) error {
 		fmt.Fprintf(&b, " %s=%v", a.Key, a.Value)
 		return true
 	})
-	b.WriteString(" (" + loggerOf(r.PC) + ")\n")
+	b.WriteString(" (highwater." + pkg + ")\n")
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	_, err := io.WriteString(l.w, b.String())
@@ -267,22 +271,22 @@ func (l *serverLog) Handle(_ context.Context, r slog.Record) error {
 	return err
 }
 
-// loggerOf names the package that logged.
-func loggerOf(pc uintptr) string {
+// packageOf names the package that logged.
+func packageOf(pc uintptr) string {
 	f, _ := runtime.CallersFrames([]uintptr{pc}).Next()
 	name := f.Function[strings.LastIndexByte(f.Function, '/')+1:]
 	if i := strings.IndexByte(name, '.'); i > 0 {
 		name = name[:i]
 	}
-	return "highwater." + name
+	return name
 }
 
 func (l *serverLog) WithAttrs(attrs []slog.Attr) slog.Handler {
-	c := &serverLog{w: l.w, flush: l.flush, level: l.level, attrs: l.attrs}
+	c := *l
 	for _, a := range attrs {
 		c.attrs += fmt.Sprintf(" %s=%v", a.Key, a.Value)
 	}
-	return c
+	return &c
 }
 
 func (l *serverLog) WithGroup(string) slog.Handler { return l }

@@ -200,7 +200,7 @@ func TestValidateGroup(t *testing.T) {
 	f("Unknown group config name: session.timeout.ms", "session.timeout.ms", "1")
 	f("consumer.session.timeout.ms must be in the range 45000 to 60000 inclusive.", "consumer.session.timeout.ms", "1")
 	f("Invalid value x for configuration consumer.session.timeout.ms: Not a number of type INT", "consumer.session.timeout.ms", "x")
-	f("streams.num.standby.replicas must be less than or equal to group.streams.max.standby.replicas", "streams.num.standby.replicas", "3")
+	f("streams.num.standby.replicas must be less than or equal to 2", "streams.num.standby.replicas", "3")
 	f("streams.assignor.name 'x' is not a registered task assignor. Registered assignors are: [sticky].", "streams.assignor.name", "x")
 	f("errors.deadletterqueue.topic.name: DLQ topic name must not start with '__'", "errors.deadletterqueue.topic.name", "__x")
 	f("streams.rack.aware.assignment.tags must not contain duplicate tag keys.", "streams.rack.aware.assignment.tags", "a,a")

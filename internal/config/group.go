@@ -62,11 +62,11 @@ func (b *Broker) ValidateGroup(overrides map[string]string) error {
 		switch {
 		case g.max == "":
 			if min := b.Int(g.min); v.Int < min {
-				return refuse(g.key, "%s must be greater than or equal to %s", g.key, g.min)
+				return refuse(g.key, "%s must be greater than or equal to %d", g.key, min)
 			}
 		case g.min == "":
 			if max := b.Int(g.max); v.Int > max {
-				return refuse(g.key, "%s must be less than or equal to %s", g.key, g.max)
+				return refuse(g.key, "%s must be less than or equal to %d", g.key, max)
 			}
 		default:
 			if min, max := b.Int(g.min), b.Int(g.max); v.Int < min || v.Int > max {

@@ -115,7 +115,13 @@ func (c *Controller) combine(res metadata.Resource, op kmsg.IncrementalAlterConf
 	if op.Op == kmsg.IncrementalAlterConfigOpSubtract {
 		verb = "SUBTRACT"
 	}
-	k := tableOf(res.Type).Lookup(op.Name)
+	var k *config.Key
+	switch res.Type { // Kafka's controller knows no lists of other resources
+	case metadata.ResourceTopic:
+		k = config.TopicTable.Lookup(op.Name)
+	case metadata.ResourceBroker:
+		k = config.BrokerTable.Lookup(op.Name)
+	}
 	if k == nil || k.Type != config.List {
 		return "", kerr.InvalidConfig.With("Can't %s to key %s because its type is not LIST.", verb, op.Name)
 	}
@@ -153,18 +159,6 @@ func javaSplit(s string) []string {
 		parts = parts[:len(parts)-1]
 	}
 	return parts
-}
-
-func tableOf(t metadata.ResourceType) *config.Table {
-	switch t {
-	case metadata.ResourceTopic:
-		return config.TopicTable
-	case metadata.ResourceGroup:
-		return config.GroupTable
-	case metadata.ResourceClientMetrics:
-		return config.ClientMetricsTable
-	}
-	return config.BrokerTable
 }
 
 // AlterConfigs is API 33, versions 0 to 2: what is not named is deleted.

@@ -41,6 +41,8 @@ type Options struct {
 	UnstableFeatureVersionsEnable bool
 	// QuorumNodes are the ids of the voters, for the check that controllers know a feature; nil for this node alone.
 	QuorumNodes []kafka.BrokerID
+	// KRaftVersion is the level of kraft.version, which stands in the quorum's own records; nil: 0.
+	KRaftVersion func() int16
 }
 
 // OptionsOf reads the options out of a node's configuration. ClusterID, Rand and QuorumNodes are the caller's.

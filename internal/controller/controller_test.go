@@ -497,7 +497,7 @@ func TestFeatures(t *testing.T) {
 	f("metadata.version", 33, 1, "")
 	f("metadata.version", 99, 1, "Invalid update version 99 for feature metadata.version. Local controller 1 only supports versions 7-33")
 	f("metadata.version", 25, 1, "Invalid update version 25 for feature metadata.version. Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe downgrade.")
-	f("metadata.version", 31, 2, "Invalid metadata.version 31. Unsupported metadata.version downgrade from 4.4-IV2 to 4.4-IV0. Refusing to perform the requested downgrade because it might delete metadata information.")
+	f("metadata.version", 31, 2, "Unsupported metadata.version downgrade from 33 to 31. Refusing to perform the requested downgrade because it might delete metadata information.")
 	f("no.such.feature", 1, 1, "Invalid update version 1 for feature no.such.feature. Local controller 1 does not support this feature.")
 	f("group.version", 0, 2, "")
 	f("group.version", 1, 3, "Invalid update version 1 for feature group.version. Can't downgrade to a newer version.")

@@ -97,6 +97,37 @@ func ErrorResponse(req kmsg.Request, err error) kmsg.Response {
 		r := q.ResponseKind().(*kmsg.UpdateFeaturesResponse)
 		r.ErrorCode, r.ErrorMessage = code, text
 		return r
+	case *kmsg.AlterClientQuotasRequest:
+		r := q.ResponseKind().(*kmsg.AlterClientQuotasResponse)
+		for i := range q.Entries {
+			o := kmsg.NewAlterClientQuotasResponseEntry()
+			o.ErrorCode, o.ErrorMessage = code, text
+			for _, e := range q.Entries[i].Entity {
+				p := kmsg.NewAlterClientQuotasResponseEntryEntity()
+				p.Type, p.Name = e.Type, e.Name
+				o.Entity = append(o.Entity, p)
+			}
+			r.Entries = append(r.Entries, o)
+		}
+		return r
+	case *kmsg.AlterUserSCRAMCredentialsRequest:
+		r := q.ResponseKind().(*kmsg.AlterUserSCRAMCredentialsResponse)
+		told := make(map[string]bool)
+		add := func(user string) {
+			if !told[user] {
+				told[user] = true
+				o := kmsg.NewAlterUserSCRAMCredentialsResponseResult()
+				o.User, o.ErrorCode, o.ErrorMessage = user, code, text
+				r.Results = append(r.Results, o)
+			}
+		}
+		for i := range q.Deletions {
+			add(q.Deletions[i].Name)
+		}
+		for i := range q.Upsertions {
+			add(q.Upsertions[i].Name)
+		}
+		return r
 	case *kmsg.AlterPartitionRequest:
 		r := q.ResponseKind().(*kmsg.AlterPartitionResponse)
 		r.ErrorCode = code
@@ -155,6 +186,10 @@ func (c *Controller) Handle(x Context, req kmsg.Request) (Result, bool) {
 		return c.ListPartitionReassignments(x, q), true
 	case *kmsg.UpdateFeaturesRequest:
 		return c.UpdateFeatures(x, q), true
+	case *kmsg.AlterClientQuotasRequest:
+		return c.AlterClientQuotas(x, q), true
+	case *kmsg.AlterUserSCRAMCredentialsRequest:
+		return c.AlterUserScramCredentials(x, q), true
 	case *kmsg.AlterPartitionRequest:
 		return c.AlterPartition(x, q), true
 	case *kmsg.BrokerRegistrationRequest:

@@ -20,7 +20,8 @@ const (
 	unsafeDowngrade = 3
 )
 
-// UpdateFeatures is API 57, versions 0 to 2: all of the levels are changed, or none.
+// UpdateFeatures is API 57, versions 0 to 2: all of the levels are changed, or none. A feature that stands there twice
+// counts as it stands last, as in Kafka.
 func (c *Controller) UpdateFeatures(x Context, req *kmsg.UpdateFeaturesRequest) Result {
 	resp := req.ResponseKind().(*kmsg.UpdateFeaturesResponse)
 	records, err := c.updateFeatures(req)
@@ -33,7 +34,7 @@ func (c *Controller) UpdateFeatures(x Context, req *kmsg.UpdateFeaturesRequest) 
 	if req.Version < 2 {
 		for _, u := range req.FeatureUpdates {
 			o := kmsg.NewUpdateFeaturesResponseResult()
-			o.Feature = u.Feature
+			o.Feature, o.ErrorMessage = u.Feature, new("NONE")
 			resp.Results = append(resp.Results, o)
 		}
 	}
@@ -61,13 +62,13 @@ func (c *Controller) updateFeatures(req *kmsg.UpdateFeaturesRequest) ([]Record, 
 	}
 	var records []Record
 	elr := false
-	for _, u := range req.FeatureUpdates {
+	for i, u := range req.FeatureUpdates {
+		if slices.ContainsFunc(req.FeatureUpdates[i+1:], func(later kmsg.UpdateFeaturesRequestFeatureUpdate) bool { return later.Feature == u.Feature }) {
+			continue
+		}
 		kind := u.UpgradeType
 		if req.Version == 0 {
-			kind = upgradeOnly
-			if u.AllowDowngrade {
-				kind = safeDowngrade
-			}
+			kind = upgradeOnly // Kafka's controller doesn't look at AllowDowngrade
 		}
 		r, err := c.updateFeature(u.Feature, u.MaxVersionLevel, kind, func(f string) int16 { return proposed[f] })
 		if err != nil {
@@ -109,8 +110,21 @@ func (c *Controller) updateFeature(name string, level int16, kind int8, others f
 	case metadata.MetadataVersionFeature:
 		return c.updateMetadataVersion(level, kind)
 	case metadata.KRaftVersionFeature:
-		// The quorum's own voters stand in control records, which the controller doesn't write.
-		return nil, refuse("The kraft.version of a running quorum cannot be changed here.")
+		// It stands in a control record of the quorum, not among the metadata.
+		now := int16(0)
+		if c.opt.KRaftVersion != nil {
+			now = c.opt.KRaftVersion()
+		}
+		switch {
+		case level == now:
+			return nil, nil
+		case level < now:
+			return nil, refuse("Can't downgrade the version of this feature.")
+		}
+		return nil, refuse("The quorum's voters are those of controller.quorum.voters; this software cannot yet write them into the log of a running quorum.")
+	}
+	if len(metadata.LevelsOf(name)) == 0 {
+		return nil, refuse("Feature %s not found.", name)
 	}
 	if err := metadata.CheckDependencies(name, level, others); err != nil {
 		return nil, refuse("%s", err)
@@ -119,12 +133,9 @@ func (c *Controller) updateFeature(name string, level int16, kind int8, others f
 }
 
 func (c *Controller) updateMetadataVersion(level int16, kind int8) (*schema.FeatureLevelRecord, error) {
-	refuse := func(text string) error {
-		return kerr.InvalidUpdateVersion.With("Invalid metadata.version %d. %s", level, text)
-	}
 	next, now := metadata.Version(level), c.Image().MetadataVersion()
 	if !next.Known() {
-		return nil, refuse(fmt.Sprintf("Valid versions are from %d to %d.", metadata.MinVersion, metadata.LatestVersion))
+		return nil, kerr.InvalidUpdateVersion.With("Invalid metadata.version %d. Valid versions are from %d to %d.", level, metadata.MinVersion, metadata.LatestVersion)
 	}
 	if next < now {
 		changed := false
@@ -136,7 +147,7 @@ func (c *Controller) updateMetadataVersion(level int16, kind int8) (*schema.Feat
 			if kind == unsafeDowngrade {
 				why = "Unsafe metadata downgrade is not supported in this version."
 			}
-			return nil, refuse(fmt.Sprintf("Unsupported metadata.version downgrade from %s to %s. %s", now, next, why))
+			return nil, kerr.InvalidUpdateVersion.With("Unsupported metadata.version downgrade from %d to %d. %s", now, level, why)
 		}
 	}
 	return &schema.FeatureLevelRecord{Name: metadata.MetadataVersionFeature, FeatureLevel: level}, nil

@@ -68,6 +68,9 @@ func (c *Controller) CreateTopics(x Context, req *kmsg.CreateTopicsRequest) Resu
 		}
 		if err != nil {
 			setError(&out.ErrorCode, &out.ErrorMessage, err)
+			if err == error(kerr.UnknownTopicOrPartition) {
+				out.ErrorMessage = nil // as Kafka does
+			}
 		}
 		resp.Topics = append(resp.Topics, out)
 	}
@@ -394,6 +397,9 @@ func (c *Controller) CreatePartitions(x Context, req *kmsg.CreatePartitionsReque
 		}
 		if err != nil {
 			setError(&out.ErrorCode, &out.ErrorMessage, err)
+			if err == error(kerr.UnknownTopicOrPartition) {
+				out.ErrorMessage = nil // as Kafka does
+			}
 		}
 		resp.Topics = append(resp.Topics, out)
 	}

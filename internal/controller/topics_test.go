@@ -191,7 +191,7 @@ func TestCreatePartitions(t *testing.T) {
 	}
 	f(kerr.InvalidPartitions, "Topic already has 2 partition(s).", "a", 2)
 	f(kerr.InvalidPartitions, "The topic a currently has 2 partition(s); 1 would not be an increase.", "a", 1)
-	f(kerr.UnknownTopicOrPartition, "This server does not host this topic-partition.", "b", 1)
+	f(kerr.UnknownTopicOrPartition, "", "b", 1)
 	f(kerr.InvalidReplicaAssignment, "Attempted to add 1 additional partition(s), but only 2 assignment(s) were specified.", "a", 3, []int32{1}, []int32{2})
 	f(kerr.InvalidReplicaAssignment, "The manual partition assignment includes a partition with 1 replica(s), but this is not consistent with previous partitions, which have 2 replica(s).", "a", 3, []int32{1})
 	f(kerr.PolicyViolation, "Excessively large number of additional partitions per request.", "a", 20000)

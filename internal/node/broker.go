@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"log/slog"
 	mathrand "math/rand/v2"
 	"strconv"
 	"sync"
@@ -179,11 +178,12 @@ func (n *Node) brokerAPI() *api.Broker {
 	return &api.Broker{
 		ID: n.id, ClusterID: n.identity.clusterID, Replicas: func() *replica.Set { return n.replicas },
 		Image: n.Image, Config: n.Config,
-		Ask:          n.ask,
-		AutoCreate:   n.autoCreate,
-		ProducerID:   func(done func(kafka.ProducerID, error)) { n.uplink.ProducerID(done) },
-		LoggerLevels: n.loggerLevels, SetLoggerLevel: n.setLoggerLevel, Random: mathrand.IntN,
-		Sessions: api.NewSessions(int(c.Int("max.incremental.fetch.session.cache.slots")), newRand()),
+		Ask:        n.ask,
+		AutoCreate: n.autoCreate,
+		ProducerID: func(done func(kafka.ProducerID, error)) { n.uplink.ProducerID(done) },
+		Loggers:    n.opts.Loggers,
+		Random:     mathrand.IntN,
+		Sessions:   api.NewSessions(int(c.Int("max.incremental.fetch.session.cache.slots")), newRand()),
 		Limits: api.Limits{
 			FetchMaxBytes:           int(c.Int("fetch.max.bytes")),
 			MaxRequestPartitionSize: int(c.Int("max.request.partition.size.limit")),
@@ -195,31 +195,6 @@ func (n *Node) brokerAPI() *api.Broker {
 
 func (n *Node) ask(req kmsg.Request, deadline time.Time, done func(kmsg.Response, error)) {
 	n.uplink.Ask(req, deadline, done)
-}
-
-// loggerLevels: there is one logger; its level is the program's.
-func (n *Node) loggerLevels() map[string]string {
-	level := "INFO"
-	if l := n.opts.Level; l != nil {
-		level = l.Level().String()
-	}
-	return map[string]string{"root": level}
-}
-
-func (n *Node) setLoggerLevel(_, level string) {
-	if n.opts.Level == nil {
-		return
-	}
-	switch level {
-	case "TRACE", "DEBUG":
-		n.opts.Level.Set(slog.LevelDebug)
-	case "WARN":
-		n.opts.Level.Set(slog.LevelWarn)
-	case "ERROR", "FATAL":
-		n.opts.Level.Set(slog.LevelError)
-	default:
-		n.opts.Level.Set(slog.LevelInfo)
-	}
 }
 
 // alters sends changes of ISRs, and of the directories of replicas, to the controller: one request at a time, with

@@ -50,6 +50,7 @@ func (n *Node) startController(context.Context) error {
 	}
 	o := controller.OptionsOf(n.static)
 	o.ClusterID, o.Rand = n.identity.clusterID, newRand()
+	o.KRaftVersion = func() int16 { return n.quorum.Status().KRaftVersion }
 	for _, v := range n.static.Voters {
 		o.QuorumNodes = append(o.QuorumNodes, kafka.BrokerID(v.ID))
 	}
@@ -132,7 +133,7 @@ func (n *Node) controllerAPI() *api.Controller {
 			n.quorum.Handle(listener, req, answer)
 		},
 		Leader:         func() kafka.BrokerID { return n.quorum.Status().Leader },
-		LoggerLevels:   n.loggerLevels,
+		Loggers:        n.opts.Loggers,
 		RequestTimeout: n.static.Millis("request.timeout.ms"),
 	}
 }

@@ -28,7 +28,8 @@ type Options struct {
 	Config *config.Broker
 	FS     vfs.FS
 	Log    *slog.Logger
-	Level  *slog.LevelVar // of Log, if it can be changed
+	// Loggers are the levels that Log obeys and that tools change; nil: they are told and change nothing.
+	Loggers *Loggers
 	// OpenFiles bounds the descriptors that logs hold; 0 is a quarter of what the process may have, at most 4096.
 	OpenFiles int
 }
@@ -98,6 +99,9 @@ func (n *Node) steps() []step {
 func Start(ctx context.Context, o Options) (*Node, error) {
 	if err := refuse(o.Config); err != nil {
 		return nil, err
+	}
+	if o.Loggers == nil {
+		o.Loggers = NewLoggers(slog.LevelInfo)
 	}
 	n := &Node{opts: o, log: o.Log, static: o.Config, id: kafka.BrokerID(o.Config.NodeID), failed: make(chan error, 1)}
 	n.config.Store(o.Config)
