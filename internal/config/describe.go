@@ -243,7 +243,7 @@ func (b *Broker) DescribeTopic(overrides map[string]string) []Entry {
 func (b *Broker) DescribeGroup(overrides map[string]string) []Entry {
 	var out []Entry
 	for _, k := range GroupTable.Sorted() {
-		if k.Internal {
+		if _, set := overrides[k.Name]; k.Internal && !set {
 			continue
 		}
 		v := b.GroupValue(k.Name, overrides)
