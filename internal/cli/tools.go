@@ -7,6 +7,7 @@ func tools() []Tool {
 		{Name: "help", Summary: "this list, or the options of one tool", Run: runHelp, Own: true},
 		{Name: "version", Summary: "the version", Run: runVersion, Own: true},
 		{Name: "links", Summary: "make Kafka's tool names as links to this binary", Run: runLinks, Own: true},
+		{Name: "fsck", Summary: "check log directories: every file, and what Kafka would do with it", Run: runFsck, Own: true},
 
 		{Name: "topics", Summary: "create, delete, describe, list and change topics", Run: runTopics},
 		{Name: "configs", Summary: "show and change configurations, quotas and SCRAM credentials", Run: runConfigs},
