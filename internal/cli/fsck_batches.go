@@ -129,9 +129,9 @@ type fsckBatches struct {
 	limit kafka.Offset // the next segment's base
 	most  int64        // largest timestamp
 
-	aborted []storage.AbortedIndexEntry // as its markers say
-	markers map[kafka.Offset]bool       // offsets of the markers that abort
-	broken  bool                        // a batch was bad: what was learned of the segment has holes
+	aborted []storage.AbortedIndexEntry       // as its markers say
+	markers map[kafka.Offset]kafka.ProducerID // of transactions that end, by offset
+	broken  bool                              // a batch was bad: what was learned of the segment has holes
 }
 
 func (e *fsckBatches) walk() error {
@@ -364,9 +364,9 @@ func (e *fsckBatches) producers(b record.Batch, pos int64) {
 	}
 	if b.Control() && b.HasProducerID() && e.s.txnIndex != "" {
 		if e.markers == nil {
-			e.markers = map[kafka.Offset]bool{}
+			e.markers = map[kafka.Offset]kafka.ProducerID{}
 		}
-		e.markers[b.LastOffset()] = true
+		e.markers[b.LastOffset()] = b.ProducerID()
 	}
 	if w.producers.Len() > fsckMaxProducers {
 		w.noProducers = true
@@ -382,7 +382,7 @@ func (e *fsckBatches) gap(first kafka.Offset, between bool) {
 	}
 	was := w.contiguous
 	w.contiguous = false
-	if p.policy == fsckCompacted || p.policy == fsckPolicyUnknown && !between || p.policy == fsckPolicyUnknown && !was {
+	if p.policy == fsckCompacted || p.policy == fsckPolicyUnknown && !between || p.policy != fsckNotCompacted && !was {
 		return
 	}
 	severity := fsckWarning
@@ -390,8 +390,8 @@ func (e *fsckBatches) gap(first kafka.Offset, between bool) {
 		severity = fsckError
 	}
 	f := p.findings.add(severity, e.s.log, "gap", "does not notice; a consumer goes on after the gap.", "the offsets %d to %d are missing before it, and the topic is not compacted", w.next, first-1).at(-1, w.next)
-	if p.policy == fsckPolicyUnknown {
-		f.Text = fmt.Sprintf("the offsets %d to %d are missing before it; if the topic was never compacted, a file is lost", w.next, first-1)
+	if p.policy != fsckNotCompacted {
+		f.Text = fmt.Sprintf("the offsets %d to %d are missing before it; if the topic was never compacted, records are lost", w.next, first-1)
 	}
 	if p.unflushed(e.i) {
 		f.Highwater = "takes a gap after the recovery point for the loss of a power cut if the topic is not compacted, and drops what follows."

@@ -195,6 +195,8 @@ func (c *fsckCheck) policyOf(topic string) fsckPolicy {
 		}
 	}
 	switch {
+	case !ok && c.image != nil:
+		return fsckPolicyUnset
 	case !ok:
 		return fsckPolicyUnknown
 	case strings.Contains(policy, "compact"):
@@ -310,11 +312,12 @@ func (c *fsckCheck) absent(current map[kafka.TopicPartition]*fsckPartition, byID
 			if !byID[id] && !c.config {
 				continue // it may be in a directory that was not named
 			}
-			severity, kafka := fsckWarning, "makes an empty one, and copies the partition from its leader."
-			if len(s.ISR) == 1 && s.ISR[0] == c.nodeID {
-				severity, kafka = fsckError, "makes an empty one, and leads the partition with it: what was there is lost."
+			severity, does := fsckWarning, "makes an empty one, and copies the partition from its leader."
+			// A broker alone that stops in order leaves the ISR for the ELR.
+			if !slices.ContainsFunc(slices.Concat(s.ISR, s.ELR, s.LastKnownELR), func(id kafka.BrokerID) bool { return id != c.nodeID }) {
+				severity, does = fsckError, "makes an empty one, and leads the partition with it: what was there is lost."
 			}
-			f := c.findings.add(severity, c.dirOf(id), "absent", kafka, "the metadata has a replica of %s on this node (leader epoch %d), and there is no directory %s", tp, s.LeaderEpoch, tp)
+			f := c.findings.add(severity, c.dirOf(id), "absent", does, "the metadata has a replica of %s on this node (leader epoch %d), and there is no directory %s", tp, s.LeaderEpoch, tp)
 			f.WayOut = "if the partition had records, restore its directory before the start."
 		}
 	}

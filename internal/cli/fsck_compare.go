@@ -89,7 +89,6 @@ func (e *fsckBatches) compareAborted() {
 	}
 	for _, a := range e.aborted {
 		have, ok := file[a.LastOffset]
-		delete(file, a.LastOffset)
 		same := have.ProducerID == a.ProducerID && have.FirstOffset == a.FirstOffset && (have.LastStableOffset == a.LastStableOffset || !w.contiguous || !w.complete)
 		if ok && same {
 			continue
@@ -107,8 +106,17 @@ func (e *fsckBatches) compareAborted() {
 			f.WayOut = "remove the segment's " + storage.IndexSuffix + " while the broker is stopped: then it recovers the segment, and with it the transaction index."
 		}
 	}
+	known := map[kafka.Offset]bool{}
+	for _, a := range e.aborted {
+		known[a.LastOffset] = true
+	}
 	for _, a := range s.aborted {
-		if _, left := file[a.LastOffset]; !left || !w.contiguous || !w.complete || e.markers[a.LastOffset] && a.FirstOffset < p.segments[0].base {
+		marker, marked := e.markers[a.LastOffset]
+		sane := a.FirstOffset >= 0 && a.FirstOffset <= a.LastOffset && a.LastStableOffset >= 0 && a.LastStableOffset <= a.LastOffset+1 && (!marked || marker == a.ProducerID)
+		switch {
+		case known[a.LastOffset]:
+			continue
+		case sane && (!w.contiguous || !w.complete || marked && a.FirstOffset < p.segments[0].base):
 			continue
 		}
 		f := p.findings.add(fsckWarning, name, "txn-index", "does not notice: read_committed consumers may miss records of that producer.", "the transaction of producer %d, offsets %d to %d, is in the index, and the log has no such", a.ProducerID, a.FirstOffset, a.LastOffset).at(-1, a.LastOffset)
@@ -296,7 +304,7 @@ func (p *fsckPartition) finishEpochs(end kafka.Offset) {
 
 // finishCheckpoints compares the offsets in the directory's checkpoints with the log.
 func (p *fsckPartition) finishCheckpoints(end kafka.Offset) {
-	if p.meta {
+	if p.meta || p.dir.Kind != storage.Current {
 		return
 	}
 	add := func(severity fsckSeverity, file, kafka, format string, args ...any) *fsckFinding {

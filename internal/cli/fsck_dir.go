@@ -178,7 +178,7 @@ func (d *fsckDir) checkLines() {
 	}
 	here := map[kafka.TopicPartition]bool{}
 	for _, p := range d.dirs {
-		if p.Kind == storage.Current {
+		if p.Kind == storage.Current || p.Kind == storage.Future {
 			here[p.Partition] = true
 		}
 	}
@@ -217,13 +217,8 @@ func (d *fsckDir) partition(dir storage.PartitionDir) *fsckPartition {
 		// A -future or -stray directory of the same partition finds the same lines, also in Kafka.
 		p.recoveryPoint = d.offset(storage.RecoveryPointsFile, dir.Partition)
 		p.logStart = d.offset(storage.StartOffsetsFile, dir.Partition)
-		if dir.Kind == storage.Current {
-			p.highWatermark = d.offset(storage.HighWatermarksFile, dir.Partition)
-			p.dirty = d.offset(storage.CleanerOffsetsFile, dir.Partition)
-		}
-	}
-	if dir.Kind != storage.Current {
-		p.recoveryPoint = min(p.recoveryPoint, 0)
+		p.highWatermark = d.offset(storage.HighWatermarksFile, dir.Partition)
+		p.dirty = d.offset(storage.CleanerOffsetsFile, dir.Partition)
 	}
 	return p
 }

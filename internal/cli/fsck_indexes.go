@@ -36,9 +36,12 @@ type fsckIndex struct {
 	where  int64  // in bytes
 }
 
-// open prepares for a segment. A file that isn't there is no error.
+// open prepares for a segment. No name and a file that isn't there are no error.
 func (x *fsckIndex) open(fsys vfs.FS, name string, width int64) error {
 	*x = fsckIndex{name: name, width: width, lastRelative: -1, lastPosition: -1, lastTimestamp: -1, where: -1}
+	if name == "" {
+		return nil
+	}
 	f, err := fsys.Open(name, vfs.ReadOnly)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -21,6 +21,7 @@ type fsckPolicy uint8
 
 const (
 	fsckPolicyUnknown fsckPolicy = iota
+	fsckPolicyUnset              // the metadata sets none, and the broker's own default is not known
 	fsckCompacted
 	fsckNotCompacted
 )
