@@ -189,6 +189,9 @@ func (d *Dir) Open(p PartitionDir, c Config, now time.Time) (*Log, Recovery, err
 		highWatermark: d.loaded[highWatermarksName][p.Partition],
 		now:           now,
 	}
+	if cleaned, ok := d.loaded[cleanerOffsetsName][p.Partition]; ok {
+		l.cleaned.Store(max(cleaned, 0))
+	}
 	r, err := d.load(l, o)
 	if err != nil {
 		return nil, r, err
@@ -209,6 +212,7 @@ func (d *Dir) newLog(p kafka.TopicPartition, path string, c Config) *Log {
 	l := &Log{dir: d, fs: d.o.FS, files: d.o.Files, partition: p, path: path}
 	l.config.Store(d.shared(&c))
 	l.unstable.Store(-1)
+	l.cleaned.Store(-1)
 	return l
 }
 
@@ -345,7 +349,7 @@ func (d *Dir) forget(p kafka.TopicPartition) error {
 	if !stale {
 		return nil
 	}
-	return errors.Join(d.CheckpointRecoveryPoints(), d.CheckpointStartOffsets(), d.CheckpointHighWatermarks())
+	return errors.Join(d.CheckpointRecoveryPoints(), d.CheckpointStartOffsets(), d.CheckpointHighWatermarks(), d.CheckpointCleanedOffsets())
 }
 
 // Log is the open log of a partition, or nil.
@@ -468,6 +472,14 @@ func (d *Dir) CheckpointHighWatermarks() error {
 	return d.checkpoint(highWatermarksName, func(l *Log) (kafka.Offset, bool) { return l.hw.Load(), true })
 }
 
+// CheckpointCleanedOffsets writes cleaner-offset-checkpoint: those of logs that were cleaned.
+func (d *Dir) CheckpointCleanedOffsets() error {
+	return d.checkpoint(cleanerOffsetsName, func(l *Log) (kafka.Offset, bool) {
+		o := l.cleaned.Load()
+		return o, o >= 0
+	})
+}
+
 func (d *Dir) checkpoint(name string, offset func(l *Log) (kafka.Offset, bool)) error {
 	d.checkpointing.Lock()
 	defer d.checkpointing.Unlock()
@@ -513,12 +525,6 @@ func (l *Log) trusted() kafka.Offset {
 		}
 	}
 	return o
-}
-
-// CleanerOffsets is cleaner-offset-checkpoint as it was at the start: the first offset of each compacted partition that isn't
-// compacted yet.
-func (d *Dir) CleanerOffsets() map[kafka.TopicPartition]kafka.Offset {
-	return d.loaded[cleanerOffsetsName]
 }
 
 // Err is nil, or the first error that made the directory offline.
@@ -578,7 +584,7 @@ func (d *Dir) finish(epoch kafka.BrokerEpoch, closeLogs func([]*Log) []error) er
 	d.closed = true
 	d.mu.Unlock()
 	errs := closeLogs(d.Logs())
-	errs = append(errs, d.CheckpointRecoveryPoints(), d.CheckpointStartOffsets(), d.CheckpointHighWatermarks())
+	errs = append(errs, d.CheckpointRecoveryPoints(), d.CheckpointStartOffsets(), d.CheckpointHighWatermarks(), d.CheckpointCleanedOffsets())
 	if errors.Join(errs...) == nil {
 		if err := vfs.WriteFileAtomic(d.o.FS, d.path, cleanShutdownName, encodeCleanShutdown(epoch)); err != nil {
 			errs = append(errs, fmt.Errorf("write the clean-shutdown mark of %s: %w", d.path, err))

@@ -36,6 +36,10 @@ type Log struct {
 	newDir    atomic.Bool
 	failure   atomic.Pointer[error]
 	lastFlush atomic.Int64 // ms
+	// cleaned is the first offset that no clean has covered, -1 before the first one: cleaner-offset-checkpoint.
+	cleaned atomic.Int64
+	// cuts counts truncations: what a cleaner has read is of no use after one.
+	cuts atomic.Uint64
 	// nextRemoval is when the first of removals is due, ms; 0 if there is none.
 	nextRemoval atomic.Int64
 

@@ -17,6 +17,7 @@ type Slice struct {
 	// and later answers with nothing instead.
 	FirstEntryIncomplete bool
 
+	view   *view // that seg was found in
 	seg    *segment
 	f      vfs.File
 	pos    int64
@@ -103,7 +104,7 @@ func (l *Log) read(v *view, offset kafka.Offset, maxBytes int, minOneBatch bool,
 		if err != nil {
 			return Slice{}, fmt.Errorf("read %v: %w", l.partition, err)
 		}
-		s, ok, err := l.readSegment(seg, f, offset, maxBytes, minOneBatch, end, next, size)
+		s, ok, err := l.readSegment(v, seg, f, offset, maxBytes, minOneBatch, end, next, size)
 		if ok && err == nil {
 			return s, nil
 		}
@@ -117,7 +118,7 @@ func (l *Log) read(v *view, offset kafka.Offset, maxBytes int, minOneBatch bool,
 }
 
 // readSegment looks for offset in one segment that has size bytes and ends before next. ok is false if it isn't there.
-func (l *Log) readSegment(seg *segment, f vfs.File, offset kafka.Offset, maxBytes int, minOneBatch bool, end, next kafka.Offset, size int64) (Slice, bool, error) {
+func (l *Log) readSegment(v *view, seg *segment, f vfs.File, offset kafka.Offset, maxBytes int, minOneBatch bool, end, next kafka.Offset, size int64) (Slice, bool, error) {
 	first, ok, err := l.locate(seg, f, offset, size)
 	if err != nil || !ok {
 		return Slice{}, false, err
@@ -139,7 +140,7 @@ func (l *Log) readSegment(seg *segment, f vfs.File, offset kafka.Offset, maxByte
 	if minOneBatch {
 		maxBytes = max(maxBytes, first.size)
 	}
-	s := Slice{seg: seg, f: f, pos: first.pos, offset: offset, FirstEntryIncomplete: maxBytes < first.size}
+	s := Slice{view: v, seg: seg, f: f, pos: first.pos, offset: offset, FirstEntryIncomplete: maxBytes < first.size}
 	s.n = int(min(limit-first.pos, int64(max(maxBytes, 0))))
 	if seg.unverified.Load() {
 		n, err := verify(seg, f, s.pos, s.pos+int64(s.n), size)
@@ -206,12 +207,20 @@ type AbortedTxn struct {
 	FirstOffset kafka.Offset
 }
 
-// AbortedTxns lists the aborted transactions that overlap what s holds, appended to dst.
+// AbortedTxns lists the aborted transactions that overlap what s holds, appended to dst. It looks at the segments that were there when s
+// was read: the index of one that was compacted since knows no more of what s still has.
 func (l *Log) AbortedTxns(dst []AbortedTxn, s *Slice) ([]AbortedTxn, error) {
 	if s.seg == nil {
 		return dst, nil
 	}
-	v := l.view.Load()
+	out, err := l.abortedTxns(dst, s, s.view)
+	if v := l.view.Load(); isNotExist(err) && v != s.view {
+		return l.abortedTxns(dst, s, v) // retention took a segment meanwhile
+	}
+	return out, err
+}
+
+func (l *Log) abortedTxns(dst []AbortedTxn, s *Slice, v *view) ([]AbortedTxn, error) {
 	upper, err := l.upperBound(v, s)
 	if err != nil {
 		return dst, err
@@ -236,7 +245,7 @@ func (l *Log) AbortedTxns(dst []AbortedTxn, s *Slice) ([]AbortedTxn, error) {
 				return dst, nil // everything below upper was decided when this marker came
 			}
 		}
-		for i < len(v.segments) && v.segments[i].base <= s.seg.base {
+		if i < len(v.segments) && v.segments[i] == s.seg {
 			i++
 		}
 		if i == len(v.segments) {

@@ -181,7 +181,8 @@ func (l *Log) finishSwaps(names, swaps []string, r *Recovery) ([]string, error) 
 		if err != nil {
 			return nil, err
 		}
-		low, high = min(low, base), max(high, next)
+		// Also if nothing is left in it: what stands in its place goes, the transaction index as well.
+		low, high = min(low, base), max(high, next, base+1)
 	}
 	var out []string
 	for _, name := range names {

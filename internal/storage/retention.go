@@ -121,6 +121,9 @@ func (l *Log) detachWhileLocked(due func(s *segment, next kafka.Offset) (bool, e
 		}
 		v = l.view.Load()
 	}
+	if err := l.removeNowLocked(v.segments[:n]); err != nil {
+		return nil, err
+	}
 	// Readers go by the log start, so that moves before the segments disappear.
 	l.advanceStartLocked(v.segments[n].base)
 	l.view.Store(&view{v.segments[n:len(v.segments):len(v.segments)]})
@@ -130,6 +133,9 @@ func (l *Log) detachWhileLocked(due func(s *segment, next kafka.Offset) (bool, e
 // renameSegments gives the files of segments that are no longer in the list the suffix .deleted. Who still reads them goes on
 // undisturbed. Each segment is durably gone before the next one goes: from the oldest on for retention, from the newest on
 // for a truncation, so that what a power cut leaves has no hole. The caller holds flushing, which keeps l.path as it is.
+//
+// The .log goes first and durably. Files without one are removed by the next start; a .log that lost its transaction index would
+// show what was aborted.
 func (l *Log) renameSegments(segments []*segment, now time.Time, newestFirst bool) ([]removal, error) {
 	due := now.Add(l.config.Load().FileDeleteDelay)
 	var out []removal
@@ -138,19 +144,28 @@ func (l *Log) renameSegments(segments []*segment, now time.Time, newestFirst boo
 		if newestFirst {
 			s = segments[len(segments)-1-i]
 		}
-		removals, err := l.renameSegment(s, due)
+		removals, err := l.renameFiles(s, segmentSuffixes[:1], due)
 		out = append(out, removals...)
 		if err == nil {
 			err = l.fs.SyncDir(l.path)
+		}
+		if err == nil {
+			removals, err = l.renameFiles(s, segmentSuffixes[1:], due)
+			out = append(out, removals...)
+		}
+		if err == nil {
+			removals, err = l.renameFiles(s, []string{snapshotSuffix}, due)
+			out = append(out, removals...)
 		}
 		if err != nil {
 			return out, fmt.Errorf("delete segment %d of %v: %w", s.base, l.partition, err)
 		}
 	}
-	return out, nil
+	return out, l.fs.SyncDir(l.path)
 }
 
-func (l *Log) renameSegment(s *segment, due time.Time) ([]removal, error) {
+// renameFiles gives some of a segment's files the suffix .deleted, those that are there.
+func (l *Log) renameFiles(s *segment, suffixes []string, due time.Time) ([]removal, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.gone = true
@@ -160,8 +175,7 @@ func (l *Log) renameSegment(s *segment, due time.Time) ([]removal, error) {
 	}
 	var out []removal
 	stem := l.path + "/" + segmentName(s.base, "")
-	// The log goes last: as long as it has its name the segment is there, and a start makes the rest anew.
-	for _, suffix := range [...]string{snapshotSuffix, txnIndexSuffix, timeIndexSuffix, indexSuffix, logSuffix} {
+	for _, suffix := range suffixes {
 		name := stem + suffix
 		var err error
 		x := files[suffix]
@@ -191,6 +205,12 @@ func (l *Log) forgetSegmentsLocked(segments []*segment, removals []removal) {
 
 // removeSegmentsLocked does both, for truncation and recovery.
 func (l *Log) removeSegmentsLocked(segments []*segment, now time.Time) error {
+	if len(segments) == 0 {
+		return nil
+	}
+	if err := l.removeNowLocked(segments); err != nil {
+		return err
+	}
 	removals, err := l.renameSegments(segments, now, true)
 	l.forgetSegmentsLocked(segments, removals)
 	return err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -88,7 +89,8 @@ func (s *segment) fits(o kafka.Offset) bool { return o >= s.base && o-s.base <= 
 // path is the name of one of the segment's files.
 func (s *segment) path(suffix string) string {
 	p := s.log.path()
-	return p[:len(p)-len(logSuffix)] + suffix
+	name := strings.LastIndexByte(p, '/') + 1 // there may be another suffix behind .log
+	return p[:name+strings.IndexByte(p[name:], '.')] + suffix
 }
 
 // openIndexesLocked loads idx of a segment whose files are whole. s.mu is held.

@@ -24,8 +24,16 @@ func (l *Log) TruncateTo(offset kafka.Offset, now time.Time) error {
 		err = l.fail(fmt.Errorf("truncate %v to %d: %w", l.partition, offset, err))
 	}
 	l.mu.Unlock()
+	return l.checkpointTruncated(offset, lowered, err)
+}
+
+// checkpointTruncated writes the checkpoints that must not stay above a new end; err is what the truncation came to.
+func (l *Log) checkpointTruncated(offset kafka.Offset, lowered bool, err error) error {
 	if lowered && err == nil {
 		err = l.dir.CheckpointRecoveryPoints()
+	}
+	if l.lowerCleaned(offset) && err == nil {
+		err = l.dir.CheckpointCleanedOffsets()
 	}
 	return err
 }
@@ -42,6 +50,7 @@ func (l *Log) truncateLocked(offset kafka.Offset, now time.Time) (lowered bool, 
 	if offset < v.segments[0].base {
 		return l.restartLocked(offset, min(offset, l.start.Load()), now)
 	}
+	l.cuts.Add(1)
 	lowered = l.lowerRecoveryLocked(offset)
 	keep := v.floor(offset)
 	gone := v.segments[keep+1:]
@@ -186,15 +195,13 @@ func (l *Log) TruncateFullyAndStartAt(offset, logStart kafka.Offset, now time.Ti
 		}
 	}
 	l.mu.Unlock()
-	if lowered && err == nil {
-		err = l.dir.CheckpointRecoveryPoints()
-	}
-	return err
+	return l.checkpointTruncated(offset, lowered, err)
 }
 
 // restartLocked replaces all segments by an empty one at offset.
 func (l *Log) restartLocked(offset, logStart kafka.Offset, now time.Time) (lowered bool, err error) {
 	v := l.view.Load()
+	l.cuts.Add(1)
 	lowered = l.lowerRecoveryLocked(offset)
 	if !lowered && offset > l.recovery.Load() {
 		l.recovery.Store(offset) // there is nothing below that could be lost

@@ -148,7 +148,7 @@ func (c *crash) file(n *node) *node {
 			image = resize(image, end) // the size is there, the data isn't
 		}
 	}
-	left := &node{data: image, durable: append([]byte{}, image...)}
+	left := &node{mod: n.mod, data: image, durable: append([]byte{}, image...)}
 	return left
 }
 

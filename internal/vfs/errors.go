@@ -4,9 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"syscall"
 )
 
 func isNotExist(err error) bool { return errors.Is(err, fs.ErrNotExist) }
+
+// ErrNoSpace is wrapped by the error of a write that the disk has no room for.
+var ErrNoSpace error = syscall.ENOSPC
 
 // ErrTooLarge is wrapped by the error of a ReadFile that would exceed its bound.
 var ErrTooLarge = errors.New("file is too large")

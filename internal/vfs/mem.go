@@ -50,9 +50,10 @@ const (
 	OpRename
 	OpRemove
 	OpSyncDir
+	OpSetModTime
 )
 
-var opNames = [...]string{"open", "read", "list", "stat", "close", "lock", "create", "write", "truncate", "allocate", "sync", "mkdir", "rename", "remove", "syncdir"}
+var opNames = [...]string{"open", "read", "list", "stat", "close", "lock", "create", "write", "truncate", "allocate", "sync", "mkdir", "rename", "remove", "syncdir", "setmodtime"}
 
 func (k OpKind) String() string { return opNames[k] }
 
@@ -325,6 +326,21 @@ func (m *Mem) Stat(name string) (fs.FileInfo, error) {
 		return nil, pathError(OpStat, name, err)
 	}
 	return memInfo{name: path.Base(name), size: int64(len(n.data)), dir: n.dir, mod: n.mod}, nil
+}
+
+// SetModTime changes the time of the last change. It is durable at once, or with the file's name.
+func (m *Mem) SetModTime(name string, t time.Time) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.op(OpSetModTime, name); err != nil {
+		return err
+	}
+	n, err := m.find(name)
+	if err != nil {
+		return pathError(OpSetModTime, name, err)
+	}
+	n.mod = t
+	return nil
 }
 
 // MkdirAll makes a directory and its parents.

@@ -4,7 +4,10 @@
 // fs.ErrExist, syscall.ENOSPC and so on, so that errors.Is works the same on both.
 package vfs
 
-import "io/fs"
+import (
+	"io/fs"
+	"time"
+)
 
 // FS is what a node does to its directories.
 type FS interface {
@@ -17,6 +20,8 @@ type FS interface {
 	// List returns the names in a directory, sorted.
 	List(dir string) ([]fs.DirEntry, error)
 	Stat(name string) (fs.FileInfo, error)
+	// SetModTime changes the time that Stat tells of a file's last change.
+	SetModTime(name string, t time.Time) error
 	// MkdirAll makes a directory and its parents. Like every change of names it is durable after SyncDir of the parent.
 	MkdirAll(dir string) error
 	// Rename replaces newName atomically, for files and directories.

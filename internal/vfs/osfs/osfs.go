@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -104,6 +105,11 @@ func (f *FS) List(dir string) ([]fs.DirEntry, error) { return os.ReadDir(f.path(
 
 // Stat describes a file or directory.
 func (f *FS) Stat(name string) (fs.FileInfo, error) { return os.Stat(f.path(name)) }
+
+// SetModTime changes the time of a file's last change.
+func (f *FS) SetModTime(name string, t time.Time) error {
+	return os.Chtimes(f.path(name), time.Time{}, t)
+}
 
 // MkdirAll makes a directory and its parents.
 func (f *FS) MkdirAll(dir string) error { return os.MkdirAll(f.path(dir), 0o755) }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/highwater/highwater/internal/vfs"
 )
@@ -22,7 +23,7 @@ func Run(t *testing.T, fresh func(t *testing.T) vfs.FS) {
 	}{
 		{"files", files}, {"read at the end", readAtEnd}, {"truncate and allocate", sizes}, {"names", names}, {"directories", directories},
 		{"errors", wrongUse}, {"whole files", wholeFiles}, {"open file outlives its name", outlives}, {"locks", locking}, {"space", space},
-		{"atomic write", atomicWrite},
+		{"atomic write", atomicWrite}, {"times", times},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.f(t, fresh(t)) })
 	}
@@ -288,4 +289,17 @@ func atomicWrite(t *testing.T, fsys vfs.FS) {
 	if got := list(t, fsys, "d"); got != "x" || content(t, fsys, "d/x") != "two" {
 		t.Fatal(got)
 	}
+}
+
+func times(t *testing.T, fsys vfs.FS) {
+	must(t, create(t, fsys, "a", "x").Close())
+	when := time.UnixMilli(1_600_000_000_123)
+	must(t, fsys.SetModTime("a", when))
+	must(t, fsys.Rename("a", "b"))
+	st, err := fsys.Stat("b")
+	must(t, err)
+	if !st.ModTime().Equal(when) {
+		t.Fatalf("modified %v, want %v", st.ModTime(), when)
+	}
+	want(t, fsys.SetModTime("none", when), fs.ErrNotExist)
 }
