@@ -86,6 +86,10 @@ func (l *Log) appendLocked(v *record.Validated, a LeaderAppend) (Appended, error
 		return Appended{}, err
 	}
 	next := l.view.Load().active().next()
+	first := v.FirstOffset
+	if v.Batch(0).Magic() < 2 {
+		first = next // a wrapper names its last message's offset; those before it must lie in the new segment, too
+	}
 	for i := range v.Batches {
 		b := &v.Batches[i]
 		if b.FirstOffset < next || b.LastOffset < b.FirstOffset {
@@ -109,7 +113,7 @@ func (l *Log) appendLocked(v *record.Validated, a LeaderAppend) (Appended, error
 			return Appended{}, err
 		}
 	}
-	rolled, err := l.maybeRollLocked(len(v.Bytes), v.FirstOffset, v.LastOffset, v.MaxTimestamp, a.Now)
+	rolled, err := l.maybeRollLocked(len(v.Bytes), first, v.LastOffset, v.MaxTimestamp, a.Now)
 	if err != nil {
 		return Appended{}, err
 	}

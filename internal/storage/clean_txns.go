@@ -99,9 +99,7 @@ func (t *cleanedTxns) control(b record.Batch, f *record.Facts) (lone bool, entry
 		if a != nil && a.seen && a.entry.lastOffset >= b.BaseOffset() {
 			return false, a.entry, true
 		}
-		lone = !t.committed[id] // else its data has lost its entry, and the marker is all that is known
-		delete(t.committed, id)
-		return lone, abortedEntry{}, false
+		return true, abortedEntry{}, false
 	case f.Marker == record.Commit:
 		lone = !t.committed[id]
 		delete(t.committed, id)

@@ -26,7 +26,7 @@ const keep = "log.retention.ms=-1"
 var (
 	node  = sync.OnceValues(startNode)
 	tools = sync.OnceValues(func() (*peer.Tools, error) {
-		return peer.StartTools(filepath.Join("java", "Client.java"))
+		return peer.StartTools(filepath.Join("java", "Client.java"), filepath.Join("java", "Compact.java"))
 	})
 	atEnd []func()
 )
