@@ -19,6 +19,7 @@ import (
 	"path/filepath"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -47,19 +48,29 @@ func main() {
 	}
 }
 
-// topic is one file of batches, whatever the partition: the load has one partition a topic.
+// topic is one log, whatever the partition: the load has one partition a topic.
 type topic struct {
 	mu    sync.Mutex
-	file  *os.File
 	name  string
-	size  int64
 	next  int64   // offset
-	bases []int64 // base offset of each batch in the file
+	files []*data // oldest first, never empty
+}
+
+// data is one file of a topic's batches.
+type data struct {
+	file  *os.File
+	size  int64
+	bases []int64 // base offset of each batch
 	at    []int64 // its position
 }
 
-// fileLimit is when a file begins anew; the old one goes.
-const fileLimit = 1 << 30
+// What the benchmark tells the real brokers to keep: the size of a segment, how much of a log, and for how long a deleted file
+// stays on the disk. Both sides shall write and delete the same.
+const (
+	segmentBytes   = 512 << 20
+	retentionBytes = 2_000_000_000
+	deleteDelay    = time.Minute
+)
 
 var (
 	topicsMu sync.RWMutex
@@ -83,14 +94,26 @@ func find(name []byte) *topic {
 	return t
 }
 
-// begin opens an empty file. A reader that still sends from the old one keeps it open by its own descriptor.
+// begin opens another file, and has the oldest removed that are not needed to keep enough. A reader that still sends from one keeps
+// it open by its own descriptor.
 func (t *topic) begin() {
-	os.Remove(t.name)
-	f, err := os.OpenFile(t.name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o644)
+	name := fmt.Sprintf("%s-%020d", t.name, t.next)
+	os.Remove(name)
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
 		log.Fatal(err)
 	}
-	t.file, t.size, t.bases, t.at = f, 0, nil, nil
+	var kept int64
+	for _, d := range t.files {
+		kept += d.size
+	}
+	for len(t.files) > 0 && kept-t.files[0].size >= retentionBytes {
+		old := t.files[0].file
+		kept -= t.files[0].size
+		t.files = t.files[1:]
+		time.AfterFunc(deleteDelay, func() { os.Remove(old.Name()); old.Close() })
+	}
+	t.files = append(t.files, &data{file: f})
 }
 
 func (t *topic) append(batch []byte) (offset int64) {
@@ -99,15 +122,17 @@ func (t *topic) append(batch []byte) (offset int64) {
 	offset = t.next
 	binary.BigEndian.PutUint64(batch, uint64(offset))
 	binary.BigEndian.PutUint32(batch[12:], 0)
-	t.next += int64(binary.BigEndian.Uint32(batch[23:])) + 1
-	if t.size+int64(len(batch)) > fileLimit {
+	d := t.files[len(t.files)-1]
+	if d.size+int64(len(batch)) > segmentBytes {
 		t.begin()
+		d = t.files[len(t.files)-1]
 	}
-	if _, err := t.file.WriteAt(batch, t.size); err != nil {
+	t.next += int64(binary.BigEndian.Uint32(batch[23:])) + 1
+	if _, err := d.file.WriteAt(batch, d.size); err != nil {
 		log.Fatal(err)
 	}
-	t.bases, t.at = append(t.bases, offset), append(t.at, t.size)
-	t.size += int64(len(batch))
+	d.bases, d.at = append(d.bases, offset), append(d.at, d.size)
+	d.size += int64(len(batch))
 	return offset
 }
 
@@ -115,12 +140,21 @@ func (t *topic) append(batch []byte) (offset int64) {
 func (t *topic) view(offset int64, max int) (f *os.File, from int64, n int, end int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.at) == 0 {
-		return t.file, 0, 0, t.next
+	d := t.files[0]
+	if offset < t.next {
+		for _, later := range t.files[1:] {
+			if len(later.bases) == 0 || later.bases[0] > offset {
+				break
+			}
+			d = later
+		}
 	}
-	lo, hi := 0, len(t.bases) // first batch above offset
+	if len(d.at) == 0 {
+		return d.file, 0, 0, t.next
+	}
+	lo, hi := 0, len(d.bases) // first batch above offset
 	for lo < hi {
-		if m := (lo + hi) / 2; t.bases[m] <= offset {
+		if m := (lo + hi) / 2; d.bases[m] <= offset {
 			lo = m + 1
 		} else {
 			hi = m
@@ -130,15 +164,15 @@ func (t *topic) view(offset int64, max int) (f *os.File, from int64, n int, end 
 	if i < 0 || offset >= t.next {
 		i = 0
 	}
-	from = t.at[i]
+	from = d.at[i]
 	j := i + 1
-	for ; j < len(t.at) && t.at[j]-from <= int64(max) && (j+1 >= len(t.at) || t.at[j+1]-from <= int64(max)); j++ {
+	for ; j < len(d.at) && d.at[j]-from <= int64(max) && (j+1 >= len(d.at) || d.at[j+1]-from <= int64(max)); j++ {
 	}
-	to := t.size
-	if j < len(t.at) {
-		to = t.at[j]
+	to := d.size
+	if j < len(d.at) {
+		to = d.at[j]
 	}
-	return t.file, from, int(to - from), t.next
+	return d.file, from, int(to - from), t.next
 }
 
 // buffers are request frames by power of two.
