@@ -56,9 +56,8 @@ type rival struct {
 	stop func()
 	node peer.Node // nil for the null broker
 
-	startTime       time.Duration
-	idleMB, loadMB  float64
-	startPartitions map[int]time.Duration
+	startTime      time.Duration
+	idleMB, loadMB float64
 }
 
 func run(o options, out io.Writer) (*report, error) {
@@ -120,9 +119,7 @@ func run(o options, out io.Writer) (*report, error) {
 	for _, r := range rivals {
 		r.idleMB = settled(r)
 	}
-	rows := slices.DeleteFunc(slices.Clone(loads), func(l load) bool {
-		return o.only != "" && !slices.ContainsFunc(strings.Split(o.only, ","), func(p string) bool { return strings.Contains(l.name, p) })
-	})
+	rows := slices.DeleteFunc(slices.Clone(loads), func(l load) bool { return !chosen(o.only, l.name) })
 	rep := &report{Machine: fmt.Sprintf("%d × %s, %s", runtime.NumCPU(), cpuModel(), runtime.Version()), Rounds: o.rounds, Figures: map[string]map[string]*figure{}}
 	for _, r := range rivals {
 		rep.Rivals = append(rep.Rivals, r.name)
@@ -132,7 +129,7 @@ func run(o options, out io.Writer) (*report, error) {
 		if r.name == string(peer.Kafka) {
 			warm = o.warm
 		}
-		for begin, first := time.Now(), true; first || time.Since(begin) < warm; first = false {
+		for begin, first := time.Now(), true; len(rows) > 0 && (first || time.Since(begin) < warm); first = false {
 			for _, l := range rows {
 				if _, err := l.run(r, min(o.scale, 0.3)); err != nil {
 					return nil, fmt.Errorf("%s on %s: %w", l.name, r.name, err)
@@ -153,12 +150,20 @@ func run(o options, out io.Writer) (*report, error) {
 			}
 		}
 	}
-	for _, r := range rivals {
-		if r.node != nil && o.only == "" {
-			if err := measureStarts(r, o); err != nil {
-				return nil, fmt.Errorf("start of %s: %w", r.name, err)
+	for _, t := range trials {
+		if !chosen(o.only, t.name) {
+			continue
+		}
+		for _, r := range rivals {
+			if r.node == nil {
+				continue
+			}
+			if err := t.run(r, &o, func(row string, value float64) { rep.put(r.name, row, value) }); err != nil {
+				return nil, fmt.Errorf("%s of %s: %w", t.name, r.name, err)
 			}
 		}
+	}
+	for _, r := range rivals {
 		rep.keep(r)
 	}
 	rep.print(out, rows)
@@ -175,6 +180,11 @@ func run(o options, out io.Writer) (*report, error) {
 		}
 	}
 	return rep, nil
+}
+
+// chosen tells whether -only, if it is there, names a row.
+func chosen(only, name string) bool {
+	return only == "" || slices.ContainsFunc(strings.Split(only, ","), func(part string) bool { return strings.Contains(name, part) })
 }
 
 func cpuModel() string {
@@ -212,43 +222,5 @@ func startNode(s peer.Software, home string) (*rival, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &rival{name: string(s), addr: n.Addr(), pid: n.PID, stop: func() { n.Kill() }, node: n, startTime: d, startPartitions: map[int]time.Duration{}}, nil
-}
-
-// measureStarts makes the node's partitions up to the numbers asked, and takes the time of a start after a clean stop.
-func measureStarts(r *rival, o options) error {
-	made := 0
-	for _, f := range strings.Split(o.starts, ",") {
-		var n int
-		if _, err := fmt.Sscan(f, &n); err != nil {
-			return fmt.Errorf("-starts %q: %w", o.starts, err)
-		}
-		if r.name == string(peer.Kafka) && n > 1000 {
-			continue // minutes, and known to be worse
-		}
-		for ; made < n; made += 250 {
-			if _, err := ready(r.addr, fmt.Sprintf("many-%d", made), min(250, n-made)); err != nil {
-				return err
-			}
-		}
-		var best time.Duration
-		for range 3 {
-			if err := r.node.Stop(); err != nil {
-				return err
-			}
-			begin := time.Now()
-			if _, err := r.node.Start(); err != nil {
-				return err
-			}
-			// Started is when it acknowledges a write, not when it answers.
-			if err := acknowledged(r.addr, "many-0"); err != nil {
-				return err
-			}
-			if took := time.Since(begin); best == 0 || took < best {
-				best = took
-			}
-		}
-		r.startPartitions[n] = best
-	}
-	return nil
+	return &rival{name: string(s), addr: n.Addr(), pid: n.PID, stop: func() { n.Kill() }, node: n, startTime: d}, nil
 }
