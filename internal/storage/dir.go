@@ -35,6 +35,7 @@ type Dir struct {
 
 	mu      sync.Mutex // guards what follows; taken after a Log's locks
 	logs    map[kafka.TopicPartition]*Log
+	sorted  []*Log                                           // all of logs in order; nil if they have changed since it was made
 	loaded  map[string]map[kafka.TopicPartition]kafka.Offset // checkpoint files as they were at the start
 	written map[kafka.TopicPartition]bool                    // partitions in the recovery point checkpoint on the disk
 	err     error
@@ -251,6 +252,7 @@ func (d *Dir) register(l *Log) error {
 		return fmt.Errorf("log of %v is open already", l.partition)
 	}
 	d.logs[l.partition] = l
+	d.sorted = nil
 	return nil
 }
 
@@ -359,16 +361,19 @@ func (d *Dir) Log(p kafka.TopicPartition) *Log {
 	return d.logs[p]
 }
 
-// Logs lists the open logs by topic and partition.
+// Logs lists the open logs by topic and partition. The list isn't the caller's to change: sorting 100,000 logs takes a tenth of a
+// second, and checkpoints ask every few.
 func (d *Dir) Logs() []*Log {
 	d.mu.Lock()
-	out := make([]*Log, 0, len(d.logs))
-	for _, l := range d.logs {
-		out = append(out, l)
+	defer d.mu.Unlock()
+	if d.sorted == nil && len(d.logs) > 0 {
+		d.sorted = make([]*Log, 0, len(d.logs))
+		for _, l := range d.logs {
+			d.sorted = append(d.sorted, l)
+		}
+		slices.SortFunc(d.sorted, func(a, b *Log) int { return comparePartitions(a.partition, b.partition) })
 	}
-	d.mu.Unlock()
-	slices.SortFunc(out, func(a, b *Log) int { return comparePartitions(a.partition, b.partition) })
-	return out
+	return d.sorted
 }
 
 // FlushDue lists the logs that want a Flush now: flush.ms has passed, or a segment has rolled.
@@ -429,6 +434,7 @@ func (d *Dir) retire(l *Log, name string) (string, error) {
 	d.mu.Lock()
 	if d.logs[l.partition] == l {
 		delete(d.logs, l.partition)
+		d.sorted = nil
 	}
 	d.mu.Unlock()
 	l.path = to

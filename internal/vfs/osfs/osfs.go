@@ -54,7 +54,10 @@ func open(path string, flag int) (vfs.File, error) {
 	return &file{o}, nil
 }
 
-// ReadFile returns a whole file of at most max bytes. It is made for the thousands of small files that a start reads: four
+// small are buffers for files of a few lines, as most that a start reads are.
+var small = sync.Pool{New: func() any { return new([4096]byte) }}
+
+// ReadFile returns a whole file of at most max bytes. It is made for the thousands of small files that a start reads: three
 // system calls and one allocation.
 func (f *FS) ReadFile(name string, max int64) ([]byte, error) {
 	path := f.path(name)
@@ -63,6 +66,18 @@ func (f *FS) ReadFile(name string, max int64) ([]byte, error) {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
 	defer unix.Close(fd) //nolint:errcheck // nothing was written
+	page := small.Get().(*[4096]byte)
+	defer small.Put(page)
+	n, err := retry(func() (int, error) { return unix.Read(fd, page[:]) })
+	if err != nil {
+		return nil, &fs.PathError{Op: "read", Path: path, Err: err}
+	}
+	if n < len(page) { // only its end cuts a read of a file short
+		if int64(n) > max {
+			return nil, vfs.TooLarge(path, int64(n), max)
+		}
+		return append(make([]byte, 0, n), page[:n]...), nil
+	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return nil, &fs.PathError{Op: "stat", Path: path, Err: err}
@@ -71,9 +86,8 @@ func (f *FS) ReadFile(name string, max int64) ([]byte, error) {
 		return nil, vfs.TooLarge(path, st.Size, max)
 	}
 	buf := make([]byte, st.Size+1) // one more shows that the file has not grown meanwhile
-	n := 0
-	for n < len(buf) {
-		m, err := retry(func() (int, error) { return unix.Read(fd, buf[n:]) })
+	for n = 0; n < len(buf); {
+		m, err := retry(func() (int, error) { return unix.Pread(fd, buf[n:], int64(n)) })
 		if err != nil {
 			return nil, &fs.PathError{Op: "read", Path: path, Err: err}
 		}
@@ -101,7 +115,7 @@ func retry(f func() (int, error)) (int, error) {
 }
 
 // List returns the entries of a directory, sorted.
-func (f *FS) List(dir string) ([]fs.DirEntry, error) { return os.ReadDir(f.path(dir)) }
+func (f *FS) List(dir string) ([]fs.DirEntry, error) { return list(f.path(dir)) }
 
 // Stat describes a file or directory.
 func (f *FS) Stat(name string) (fs.FileInfo, error) { return os.Stat(f.path(name)) }
