@@ -216,6 +216,7 @@ func (l *Log) addAbortedLocked(s *segment, e abortedEntry) error {
 		return err
 	}
 	x.aborted = append(x.aborted[:len(x.aborted):len(x.aborted)], e)
+	x.txnsUnsynced = true
 	return nil
 }
 

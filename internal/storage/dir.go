@@ -33,6 +33,8 @@ type Dir struct {
 	epoch kafka.BrokerEpoch
 	notes []string
 
+	recovered atomic.Int64 // bytes that recovery has read, see Survey
+
 	mu      sync.Mutex // guards what follows; taken after a Log's locks
 	logs    map[kafka.TopicPartition]*Log
 	sorted  []*Log                                           // all of logs in order; nil if they have changed since it was made
@@ -266,7 +268,7 @@ func (d *Dir) OpenLog(p kafka.TopicPartition, id kafka.TopicID, c Config, recove
 			return nil, Recovery{}, err
 		}
 	}
-	r, err := d.load(l, openOptions{recoveryPoint: recoveryPoint, startOffset: logStart, now: now})
+	r, err := d.load(l, openOptions{recoveryPoint: recoveryPoint, startOffset: logStart, now: now, whole: true})
 	if err == nil && l.topicID.IsZero() {
 		err = l.SetTopicID(id)
 	}

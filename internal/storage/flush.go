@@ -14,8 +14,9 @@ import (
 // waits for the disk, so it is not for the replica's lock; appends and reads go on meanwhile. Calls that come together share
 // the sync: whoever waited for another one mostly finds its own part done.
 //
-// Of the active segment only the .log is synced. Whatever recovery can make anew from it needs no sync while recovery would
-// read the segment anyway, and it reads every segment that ends above the recovery point.
+// Of the active segment only the .log is synced, and the transaction index if it has grown. Whatever else recovery can make anew needs
+// no sync while recovery would look for it, as it does in every segment that ends at the recovery point or above (resume.go). But an
+// index that was shortened is synced once, for its old entries must not come back.
 func (l *Log) Flush(upTo kafka.Offset) error {
 	if upTo <= l.recovery.Load() && !l.sealedUnsynced() {
 		return l.Err()
@@ -35,8 +36,12 @@ func (l *Log) Flush(upTo kafka.Offset) error {
 	end, path, snapshots := active.next(), l.path, l.unsynced
 	segments := l.unsyncedSegments(v)
 	l.unsynced = nil
+	log := active // of which the .log is enough
+	if active.indexUnsynced.Swap(false) {
+		log = nil
+	}
 	l.mu.Unlock()
-	err := l.syncSegments(path, segments, active, snapshots)
+	err := l.syncSegments(path, segments, log, snapshots)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err != nil {
@@ -47,7 +52,7 @@ func (l *Log) Flush(upTo kafka.Offset) error {
 		return l.fail(err)
 	}
 	for _, s := range segments {
-		if s != active {
+		if s != active { // which may have rolled meanwhile
 			s.indexUnsynced.Store(false)
 		}
 	}
@@ -103,8 +108,12 @@ func (l *Log) sealedUnsynced() bool {
 func (l *Log) syncSegments(path string, segments []*segment, active *segment, snapshots []kafka.Offset) error {
 	for _, s := range segments {
 		err := l.syncFile(s.log)
-		if err == nil && s != active {
+		switch {
+		case err != nil:
+		case s != active:
 			err = l.syncIndexes(s)
+		default:
+			err = l.syncTxnIndex(s)
 		}
 		if err != nil && !(isNotExist(err) && s.isGone()) {
 			return err
@@ -159,6 +168,7 @@ func (l *Log) syncIndexes(s *segment) error {
 	if x.txns != nil {
 		files = append(files, x.txns)
 	}
+	x.txnsUnsynced = false
 	s.mu.Unlock()
 	if err != nil {
 		return fmt.Errorf("write the indexes of %s: %w", s.log.path(), err)
@@ -169,6 +179,20 @@ func (l *Log) syncIndexes(s *segment) error {
 		}
 	}
 	return nil
+}
+
+// syncTxnIndex syncs the transaction index if something was appended to it.
+func (l *Log) syncTxnIndex(s *segment) error {
+	s.mu.Lock()
+	var txns *file
+	if s.idx != nil && s.idx.txnsUnsynced {
+		txns, s.idx.txnsUnsynced = s.idx.txns, false
+	}
+	s.mu.Unlock()
+	if txns == nil {
+		return nil
+	}
+	return l.syncFile(txns)
 }
 
 // syncSnapshot syncs a producer snapshot; one that is gone again needs none.

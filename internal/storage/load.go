@@ -73,7 +73,7 @@ func (l *Log) producersAtLocked(segments []*segment, last kafka.Offset, now time
 	}
 	for len(l.snapshots) > 0 {
 		newest := l.snapshots[len(l.snapshots)-1]
-		entries, err := l.readSnapshot(newest)
+		entries, err := l.readSnapshot(newest, clean)
 		if err == nil {
 			ps = producersFrom(entries, newest, now, l.dir.producerExpiration())
 			if !clean {
@@ -168,11 +168,14 @@ func (l *Log) recallBatches(ps *producers, segments []*segment) error {
 	return nil
 }
 
-func (l *Log) readSnapshot(offset kafka.Offset) ([]snapshotEntry, error) {
+// readSnapshot reads a producer snapshot. After a clean shutdown its size is believed: most logs have no producers, and then it is
+// nothing but a header.
+func (l *Log) readSnapshot(offset kafka.Offset, clean bool) ([]snapshotEntry, error) {
 	name := l.path + "/" + segmentName(offset, snapshotSuffix)
-	if st, err := l.fs.Stat(name); err != nil || st.Size() == snapshotHeader {
-		// Most logs have no producers: their snapshot is a header, whose checksum guards nothing.
-		return nil, err
+	if clean {
+		if st, err := l.fs.Stat(name); err != nil || st.Size() == snapshotHeader {
+			return nil, err
+		}
 	}
 	b, err := l.fs.ReadFile(name, maxSnapshotSize)
 	if err != nil {
@@ -207,29 +210,52 @@ func (l *Log) replayProducersLocked(ps *producers, segments []*segment, last kaf
 		if err != nil {
 			return err
 		}
-		from := ps.end
-		err = l.eachBatch(s, pos, func(b record.Batch) (more bool, err error) {
-			if b.BaseOffset() >= last {
-				return false, nil
-			}
-			if b.LastOffset() < from || !b.HasProducerID() {
-				return true, nil
-			}
-			f, err := factsOf(b, 0)
-			if err != nil {
-				return false, corrupt(s.log.path(), -1, "control batch at offset %d: %v", b.BaseOffset(), err)
-			}
-			if ended, ok := ps.apply(&f); ok {
-				ps.complete(ended)
-			}
-			return true, nil
-		})
-		if err != nil {
+		if err := l.replaySegment(ps, s, pos, last); err != nil {
 			return err
 		}
-		ps.end = max(ps.end, s.next())
+		ps.end = max(ps.end, min(s.next(), last))
 	}
 	return nil
+}
+
+// replaySegment applies the batches of a segment from pos on, below last. Their headers say all, but for the markers of transactions.
+func (l *Log) replaySegment(ps *producers, s *segment, pos int64, last kafka.Offset) error {
+	file, err := s.log.use()
+	if err != nil {
+		return err
+	}
+	defer s.log.release()
+	from := ps.end
+	scan := scanHeaders(file, pos, s.size())
+	defer scan.close()
+	for {
+		h, at, size, ok, err := scan.next()
+		if err != nil || !ok || h.BaseOffset() >= last {
+			return err
+		}
+		if h.LastOffset() < from || !h.HasProducerID() {
+			continue
+		}
+		if h.Control() {
+			marker := make([]byte, size)
+			if err := readFull(file, marker, at); err != nil {
+				return err
+			}
+			if h = record.Batch(marker); s.unverified.Load() {
+				err = h.Check()
+			}
+			if err != nil {
+				return corrupt(file.Name(), at, "control batch at offset %d: %v", h.BaseOffset(), err)
+			}
+		}
+		f, err := factsOf(h, at)
+		if err != nil {
+			return corrupt(file.Name(), at, "control batch at offset %d: %v", h.BaseOffset(), err)
+		}
+		if ended, ok := ps.apply(&f); ok {
+			ps.complete(ended)
+		}
+	}
 }
 
 // dropStraySnapshotsLocked removes snapshots that belong to no segment, but for the newest if it lies above all of them: the

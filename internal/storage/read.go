@@ -155,6 +155,18 @@ func (l *Log) readSegment(v *view, seg *segment, f vfs.File, offset kafka.Offset
 // verify checks the batches between two positions of a segment that nobody has looked at since an unclean start, and says
 // how many bytes from the first one on are good. A bad first batch is an error.
 func verify(seg *segment, f vfs.File, from, to, size int64) (int64, error) {
+	end := min(to, seg.checkedFrom.Load())
+	if from >= end {
+		return to - from, nil
+	}
+	n, err := verifyUpTo(seg, f, from, end, size)
+	if err == nil && from+n >= end {
+		n = to - from
+	}
+	return n, err
+}
+
+func verifyUpTo(seg *segment, f vfs.File, from, to, size int64) (int64, error) {
 	done := seg.verified.Load()
 	pos := from
 	if from <= done {
@@ -173,7 +185,7 @@ func verify(seg *segment, f vfs.File, from, to, size int64) (int64, error) {
 		}
 		if err == nil {
 			if cerr := b.Check(); cerr != nil {
-				err = corrupt(f.Name(), at, "%v", cerr)
+				err = corrupt(f.Name(), at, "the batch at offset %d: %v", b.BaseOffset(), cerr)
 			}
 		}
 		if err != nil {
@@ -194,7 +206,7 @@ func verify(seg *segment, f vfs.File, from, to, size int64) (int64, error) {
 				break
 			}
 		}
-		if seg.verified.Load() >= size {
+		if seg.verified.Load() >= min(size, seg.checkedFrom.Load()) {
 			seg.unverified.Store(false)
 		}
 	}

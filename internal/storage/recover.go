@@ -16,8 +16,7 @@ import (
 )
 
 // How a log is opened. After a clean shutdown nothing is read but names, sizes, the two small text files and, if there are
-// producers, the snapshot at the end, whose name is also the end offset. Otherwise every segment from the one that holds the
-// recovery point on is read from its start: the log is cut off before the first batch that is unfinished, has a wrong
+// producers, the snapshot at the end, whose name is also the end offset. Otherwise what lies above the recovery point is read (resume.go): the log is cut off before the first batch that is unfinished, has a wrong
 // checksum, or doesn't continue the one before; segments after that are dropped; indexes and producer state are made anew.
 // Segments below are trusted, but whoever reads them first checks them (segment.unverified).
 //
@@ -31,6 +30,9 @@ type openOptions struct {
 	startOffset   kafka.Offset // of the checkpoint, 0 without one
 	highWatermark kafka.Offset
 	now           time.Time
+	// whole means that segments are read from their start, and cut off before a bad batch whether it lies below the recovery
+	// point or not: for the metadata log, whose recovery point is a guess.
+	whole bool
 }
 
 // openLocked loads a log from its directory. l is not shared yet.
@@ -407,6 +409,7 @@ func (l *Log) recoverSegments(segments []*segment, o openOptions, r *Recovery) (
 	// its indexes need not be synced.
 	first := v.floor(o.recoveryPoint - 1)
 	for i, s := range segments[:first] {
+		s.checkedFrom.Store(math.MaxInt64)
 		s.unverified.Store(true)
 		if err := l.checkTxnIndex(s); err != nil {
 			r.note("%v: recovering the segment", err)
@@ -483,37 +486,64 @@ func (l *Log) checkTxnIndex(s *segment) error {
 	return nil
 }
 
-// recoverSegment reads a whole segment, cuts it off before its first bad batch, and makes its indexes anew. It returns how many
-// bytes it cut. Of a segment that lies below the recovery point only the indexes are made anew, atomically, since the next
-// start trusts them; a bad batch there is an error: it was synced once, and cutting it off would take all that follows along.
+// recoverSegment reads a segment, from the recovery point on if that can be done (resume), cuts it off before its first bad
+// batch, and makes its indexes anew. It returns how many bytes it cut. What lies below the recovery point was synced once, and
+// cutting it off would take all that follows along, so a bad batch there is an error. Of a segment that lies below as a whole only
+// the indexes are made anew, atomically, since the next start trusts them.
 func (l *Log) recoverSegment(before []*segment, s *segment, o openOptions, r *Recovery, below bool) (cut int64, err error) {
 	r.Recovered++
-	ps, err := l.producersAtLocked(before, s.base, o.now, false, r)
+	size := s.size()
+	s.setEnd(s.base+math.MaxInt32+1, size) // where it really ends is what we are about to find
+	var from recoveryStart
+	resumed := false
+	if !below && !o.whole && o.recoveryPoint > s.base {
+		if from, resumed, err = l.resume(before, s, o, r); err != nil {
+			return 0, err
+		}
+	}
+	if !resumed {
+		if from, err = l.startWhole(before, s, o, r, below); err != nil {
+			return 0, err
+		}
+	}
+	known := from.ps.end
+	cut, err = l.readSegmentLocked(s, from, o, r, below)
 	if err != nil {
 		return 0, err
 	}
-	ps.end = max(ps.end, s.base)
+	if resumed && s.next() < known {
+		// The file is shorter than when it was synced last: what the snapshot knows of is gone.
+		s.setEnd(s.base, s.size())
+		o.whole = true
+		again, err := l.recoverSegment(before, s, o, r, false)
+		return cut + again, err
+	}
+	s.checkedFrom.Store(from.pos)
+	s.unverified.Store(from.pos > 0)
+	s.checked.Store(true)
+	// With a snapshot here, nobody must read this segment again for its producers.
+	l.producers = from.ps
+	return cut, l.takeSnapshotLocked()
+}
+
+// readSegmentLocked is recoverSegment from a place on.
+func (l *Log) readSegmentLocked(s *segment, from recoveryStart, o openOptions, r *Recovery, below bool) (cut int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	size := s.size()
-	s.setEnd(s.base+math.MaxInt32+1, size) // where it really ends is what we are about to find
-	s.idx = l.newIndexes(s)
-	s.idx.offsets.hold, s.idx.times.hold = below, below
-	if !below {
-		if err := l.resetIndexFiles(s, s.idx); err != nil {
-			return 0, fmt.Errorf("recover %s: %w", s.log.path(), err)
-		}
-	}
+	s.idx = from.idx
 	f, err := s.log.use()
 	if err != nil {
 		return 0, fmt.Errorf("recover segment: %w", err)
 	}
 	defer s.log.release()
-	var aborted []abortedEntry
-	next, good, epoch := s.base, int64(0), kafka.NoLeaderEpoch
+	size := s.size()
+	ps, aborted, known := from.ps, from.aborted, from.ps.end
+	next, good, epoch := from.next, from.pos, from.epoch
 	interval := int(l.config.Load().IndexIntervalBytes)
-	scan := scanBatches(f, 0, size)
+	scan := scanBatches(f, from.pos, size)
 	defer scan.close()
+	told := from.pos // what l.dir.recovered has
+	defer func() { l.dir.recovered.Add(good - told) }()
 	for {
 		b, pos, ok, err := scan.next()
 		if err == nil && !ok {
@@ -526,9 +556,14 @@ func (l *Log) recoverSegment(before []*segment, s *segment, o openOptions, r *Re
 			}
 		}
 		var c *CorruptError
-		if errors.As(err, &c) && !below {
+		if errors.As(err, &c) && !below && (o.whole || next >= o.recoveryPoint) {
 			r.note("%v; truncating the log to offset %d", err, next)
 			break
+		}
+		if errors.As(err, &c) {
+			c.Reason = fmt.Sprintf("the batch at offset %d, which was synced once since the recovery point is %d: %s. It isn't cut off, for all that follows would go along. "+
+				"Restore the file; or move %s away, and the replica is made anew from its leader; or take the partition's line out of %s/%s, and the log ends there",
+				next, o.recoveryPoint, c.Reason, l.path, l.dir.path, recoveryPointsName)
 		}
 		if err != nil {
 			return 0, fmt.Errorf("recover %s: %w", s.log.path(), err)
@@ -537,13 +572,19 @@ func (l *Log) recoverSegment(before []*segment, s *segment, o openOptions, r *Re
 			return 0, fmt.Errorf("recover the index of %s: %w", s.log.path(), err)
 		}
 		l.learnEpoch(facts.LeaderEpoch, facts.FirstOffset)
-		if ended, ok := ps.apply(&facts); ok {
-			if ended.aborted {
-				aborted = append(aborted, abortedEntry{ended.producerID, ended.firstOffset, ended.lastOffset, ps.lastStableAt(ended)})
+		if facts.FirstOffset >= known {
+			if ended, ok := ps.apply(&facts); ok {
+				if ended.aborted {
+					aborted = append(aborted, abortedEntry{ended.producerID, ended.firstOffset, ended.lastOffset, ps.lastStableAt(ended)})
+				}
+				ps.complete(ended)
 			}
-			ps.complete(ended)
 		}
 		next, good, epoch = facts.LastOffset+1, pos+int64(len(b)), max(epoch, facts.LeaderEpoch)
+		if good-told >= 1<<20 {
+			l.dir.recovered.Add(good - told)
+			told = good
+		}
 	}
 	s.setEnd(next, good)
 	if cut = size - good; cut > 0 {
@@ -569,14 +610,11 @@ func (l *Log) recoverSegment(before []*segment, s *segment, o openOptions, r *Re
 		return 0, fmt.Errorf("recover the index of %s: %w", s.log.path(), err)
 	}
 	// The transaction index goes last: if it was what sent us here, it does so again until all is done.
-	if err := l.writeAborted(s, aborted, below); err != nil {
+	// Where the next start may believe it, it is replaced atomically.
+	if err := l.writeAborted(s, aborted, below || o.recoveryPoint > s.base); err != nil {
 		return 0, fmt.Errorf("recover the transaction index of %s: %w", s.log.path(), err)
 	}
-	s.unverified.Store(false)
-	s.checked.Store(true)
-	// With a snapshot here, nobody must read this segment again for its producers.
-	l.producers = ps
-	return cut, l.takeSnapshotLocked()
+	return cut, nil
 }
 
 // checkBatch is what recovery demands of a batch: its checksum, and that it continues the segment in offset and leader epoch.
@@ -611,6 +649,10 @@ func (l *Log) writeAborted(s *segment, aborted []abortedEntry, atomically bool) 
 		s.hasTxnIndex = true
 		return l.loadTxnIndexLocked(s, s.idx)
 	}
+	if s.idx.txns != nil && slices.Equal(aborted, s.idx.aborted) {
+		return nil
+	}
+	s.idx.txns, s.idx.aborted = nil, nil
 	if s.hasTxnIndex {
 		if err := l.fs.Remove(s.path(txnIndexSuffix)); err != nil && !isNotExist(err) {
 			return err

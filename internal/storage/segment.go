@@ -25,9 +25,11 @@ type segment struct {
 	state atomic.Uint64
 
 	// unverified means that after an unclean start nobody has looked at this segment's checksums, since it lies below the
-	// recovery point. Readers check what they serve; verified is how far that is done without a gap.
-	unverified atomic.Bool
-	verified   atomic.Int64
+	// recovery point, or at those of its first part. Readers check what they serve; verified is how far that is done without a
+	// gap, checkedFrom where what recovery has read begins: from there on all is good.
+	unverified  atomic.Bool
+	verified    atomic.Int64
+	checkedFrom atomic.Int64
 	// indexUnsynced means that the segment isn't the active one any more and its index files aren't synced yet. The recovery
 	// point that is written down stays at or below such a segment: recovery makes its indexes anew.
 	indexUnsynced atomic.Bool
@@ -52,6 +54,8 @@ type indexes struct {
 	// aborted is the transaction index; txns is nil if there is no file.
 	txns    *file
 	aborted []abortedEntry
+	// txnsUnsynced means that the file has entries that aren't synced. Recovery believes those below the recovery point.
+	txnsUnsynced bool
 
 	// bytesSinceEntry is what came into the segment since the last entry of the offset index.
 	bytesSinceEntry int

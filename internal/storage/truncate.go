@@ -146,7 +146,7 @@ func (l *Log) cutSegmentLocked(s *segment, offset kafka.Offset) error {
 	}
 	x.maxTimestamp, x.maxTimestampOffset = x.lastTimeEntry.timestamp, s.base+int64(x.lastTimeEntry.relative)
 	s.checked.Store(true)
-	s.indexUnsynced.Store(false)
+	s.indexUnsynced.Store(true)  // or a power cut after the next Flush could bring the old entries back
 	_, err = l.endLocked(s, pos) // finds timestamps that came after the last entry
 	return err
 }
