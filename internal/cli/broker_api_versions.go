@@ -21,6 +21,7 @@ type clientAPI struct {
 	key      int16
 	name     string
 	min, max int16
+	broker   bool // clients may ask brokers; others are among nodes
 }
 
 func knownAPIs() []clientAPI {
@@ -35,7 +36,7 @@ func knownAPIs() []clientAPI {
 			}
 			n[i] = int16(v)
 		}
-		out = append(out, clientAPI{n[0], f[1], n[1], n[2]})
+		out = append(out, clientAPI{n[0], f[1], n[1], n[2], f[4] == "broker"})
 	}
 	return out
 }
@@ -89,21 +90,24 @@ func brokerAPIVersions(e *Env) error {
 			rack = *b.Rack
 		}
 		node := fmt.Sprintf("%s (id: %d rack: %s isFenced: false)", net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port))), b.NodeID, rack)
-		req := kmsg.NewPtrApiVersionsRequest()
-		req.ClientSoftwareName, req.ClientSoftwareVersion = "highwater", KafkaVersion
-		r, err := ad.broker("API_VERSIONS", b.NodeID, ad.timeout, req)
-		if err == nil {
-			if c := codeError(r.(*kmsg.ApiVersionsResponse).ErrorCode, nil); c != nil {
-				err = c
-			}
-		}
-		if err != nil {
-			e.Printf("%s -> ERROR: %s\n", node, javaLine(err))
-			continue
-		}
-		e.Printf("%s -> (\n\t%s\n)\n", node, strings.Join(apiLines(known, r.(*kmsg.ApiVersionsResponse)), ",\n\t"))
+		printNodeAPIs(e, ad, known, node, b.NodeID)
 	}
 	return nil
+}
+
+// printNodeAPIs asks one node for its APIs and prints them, or why it didn't tell.
+func printNodeAPIs(e *Env, a *admin, known []clientAPI, node string, id int32) {
+	req := kmsg.NewPtrApiVersionsRequest()
+	req.ClientSoftwareName, req.ClientSoftwareVersion = "highwater", KafkaVersion
+	r, err := a.broker("API_VERSIONS", id, a.timeout, req)
+	if err == nil {
+		err = errorOf(codeError(r.(*kmsg.ApiVersionsResponse).ErrorCode, nil))
+	}
+	if err != nil {
+		e.Printf("%s -> ERROR: %s\n", node, javaLine(err))
+		return
+	}
+	e.Printf("%s -> (\n\t%s\n)\n", node, strings.Join(apiLines(known, r.(*kmsg.ApiVersionsResponse)), ",\n\t"))
 }
 
 // apiLines is what a broker offers and what a client of this version can use of it, by key.
@@ -131,7 +135,7 @@ func apiLines(known []clientAPI, resp *kmsg.ApiVersionsResponse) []string {
 		}
 	}
 	for _, k := range known {
-		if _, ok := lines[k.key]; !ok {
+		if _, ok := lines[k.key]; !ok && k.broker {
 			lines[k.key] = fmt.Sprintf("%s(%d): UNSUPPORTED", k.name, k.key)
 		}
 	}

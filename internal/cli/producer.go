@@ -21,8 +21,9 @@ type producer struct {
 	ready  string // the topic whose metadata is there
 }
 
-// newProducer makes a producer. batch, if not 0, is the most bytes of a batch: it must hold the largest record.
-func newProducer(e *Env, props []Property, batch int) (*producer, error) {
+// newProducer makes a producer. batch, if not 0, is the most bytes of a batch: it must hold the largest record. more wins over
+// what the properties say.
+func newProducer(e *Env, props []Property, batch int, more ...kgo.Opt) (*producer, error) {
 	conf, err := newClientConfig(producerClient, props)
 	if err != nil {
 		return nil, err
@@ -81,7 +82,7 @@ func newProducer(e *Env, props []Property, batch int) (*producer, error) {
 	if id := conf.str("transactional.id"); id != "" {
 		opts = append(opts, kgo.TransactionalID(id), kgo.TransactionTimeout(conf.ms("transaction.timeout.ms")))
 	}
-	if p.client, err = kgo.NewClient(opts...); err != nil {
+	if p.client, err = kgo.NewClient(append(opts, more...)...); err != nil {
 		return nil, fail(err)
 	}
 	return p, nil

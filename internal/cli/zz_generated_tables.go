@@ -487,84 +487,96 @@ const errorClasses = `-1	UnknownServerException
 136	ControllerIdNotRegisteredException
 `
 
-// key, name, lowest and highest version of each API that a client of Kafka knows.
-const clientAPIs = `0	Produce	3	13
-1	Fetch	4	18
-2	ListOffsets	1	11
-3	Metadata	0	13
-8	OffsetCommit	2	10
-9	OffsetFetch	1	10
-10	FindCoordinator	0	6
-11	JoinGroup	0	9
-12	Heartbeat	0	4
-13	LeaveGroup	0	5
-14	SyncGroup	0	5
-15	DescribeGroups	0	6
-16	ListGroups	0	5
-17	SaslHandshake	0	1
-18	ApiVersions	0	5
-19	CreateTopics	2	7
-20	DeleteTopics	1	6
-21	DeleteRecords	0	2
-22	InitProducerId	0	6
-23	OffsetForLeaderEpoch	2	4
-24	AddPartitionsToTxn	0	5
-25	AddOffsetsToTxn	0	4
-26	EndTxn	0	5
-27	WriteTxnMarkers	1	2
-28	TxnOffsetCommit	0	6
-29	DescribeAcls	1	3
-30	CreateAcls	1	3
-31	DeleteAcls	1	3
-32	DescribeConfigs	1	4
-33	AlterConfigs	0	2
-34	AlterReplicaLogDirs	1	2
-35	DescribeLogDirs	1	5
-36	SaslAuthenticate	0	2
-37	CreatePartitions	0	3
-38	CreateDelegationToken	1	3
-39	RenewDelegationToken	1	2
-40	ExpireDelegationToken	1	2
-41	DescribeDelegationToken	1	3
-42	DeleteGroups	0	3
-43	ElectLeaders	0	2
-44	IncrementalAlterConfigs	0	1
-45	AlterPartitionReassignments	0	1
-46	ListPartitionReassignments	0	0
-47	OffsetDelete	0	0
-48	DescribeClientQuotas	0	1
-49	AlterClientQuotas	0	1
-50	DescribeUserScramCredentials	0	0
-51	AlterUserScramCredentials	0	0
-55	DescribeQuorum	0	2
-57	UpdateFeatures	0	2
-60	DescribeCluster	0	2
-61	DescribeProducers	0	0
-64	UnregisterBroker	0	0
-65	DescribeTransactions	0	0
-66	ListTransactions	0	2
-68	ConsumerGroupHeartbeat	0	1
-69	ConsumerGroupDescribe	0	1
-71	GetTelemetrySubscriptions	0	0
-72	PushTelemetry	0	0
-74	ListConfigResources	0	1
-75	DescribeTopicPartitions	0	0
-76	ShareGroupHeartbeat	1	1
-77	ShareGroupDescribe	1	1
-78	ShareFetch	1	2
-79	ShareAcknowledge	1	2
-80	AddRaftVoter	0	1
-81	RemoveRaftVoter	0	0
-83	InitializeShareGroupState	0	0
-84	ReadShareGroupState	0	0
-85	WriteShareGroupState	0	1
-86	DeleteShareGroupState	0	0
-87	ReadShareGroupStateSummary	0	1
-88	StreamsGroupHeartbeat	0	1
-89	StreamsGroupDescribe	0	1
-90	DescribeShareGroupOffsets	0	1
-91	AlterShareGroupOffsets	0	0
-92	DeleteShareGroupOffsets	0	0
-93	StreamsGroupTopologyDescriptionUpdate	0	0
-94	UnregisterController	0	0
+// key, name, lowest and highest version of each API, and who serves it to clients: a broker, or only nodes to each other.
+const clientAPIs = `0	Produce	3	13	broker
+1	Fetch	4	18	broker
+2	ListOffsets	1	11	broker
+3	Metadata	0	13	broker
+8	OffsetCommit	2	10	broker
+9	OffsetFetch	1	10	broker
+10	FindCoordinator	0	6	broker
+11	JoinGroup	0	9	broker
+12	Heartbeat	0	4	broker
+13	LeaveGroup	0	5	broker
+14	SyncGroup	0	5	broker
+15	DescribeGroups	0	6	broker
+16	ListGroups	0	5	broker
+17	SaslHandshake	0	1	broker
+18	ApiVersions	0	5	broker
+19	CreateTopics	2	7	broker
+20	DeleteTopics	1	6	broker
+21	DeleteRecords	0	2	broker
+22	InitProducerId	0	6	broker
+23	OffsetForLeaderEpoch	2	4	broker
+24	AddPartitionsToTxn	0	5	broker
+25	AddOffsetsToTxn	0	4	broker
+26	EndTxn	0	5	broker
+27	WriteTxnMarkers	1	2	broker
+28	TxnOffsetCommit	0	6	broker
+29	DescribeAcls	1	3	broker
+30	CreateAcls	1	3	broker
+31	DeleteAcls	1	3	broker
+32	DescribeConfigs	1	4	broker
+33	AlterConfigs	0	2	broker
+34	AlterReplicaLogDirs	1	2	broker
+35	DescribeLogDirs	1	5	broker
+36	SaslAuthenticate	0	2	broker
+37	CreatePartitions	0	3	broker
+38	CreateDelegationToken	1	3	broker
+39	RenewDelegationToken	1	2	broker
+40	ExpireDelegationToken	1	2	broker
+41	DescribeDelegationToken	1	3	broker
+42	DeleteGroups	0	3	broker
+43	ElectLeaders	0	2	broker
+44	IncrementalAlterConfigs	0	1	broker
+45	AlterPartitionReassignments	0	1	broker
+46	ListPartitionReassignments	0	0	broker
+47	OffsetDelete	0	0	broker
+48	DescribeClientQuotas	0	1	broker
+49	AlterClientQuotas	0	1	broker
+50	DescribeUserScramCredentials	0	0	broker
+51	AlterUserScramCredentials	0	0	broker
+52	Vote	0	2	node
+53	BeginQuorumEpoch	0	1	node
+54	EndQuorumEpoch	0	1	node
+55	DescribeQuorum	0	2	broker
+56	AlterPartition	2	3	node
+57	UpdateFeatures	0	2	broker
+58	Envelope	0	0	node
+59	FetchSnapshot	0	1	node
+60	DescribeCluster	0	2	broker
+61	DescribeProducers	0	0	broker
+62	BrokerRegistration	0	4	node
+63	BrokerHeartbeat	0	2	node
+64	UnregisterBroker	0	0	broker
+65	DescribeTransactions	0	0	broker
+66	ListTransactions	0	2	broker
+67	AllocateProducerIds	0	0	node
+68	ConsumerGroupHeartbeat	0	1	broker
+69	ConsumerGroupDescribe	0	1	broker
+70	ControllerRegistration	0	0	node
+71	GetTelemetrySubscriptions	0	0	broker
+72	PushTelemetry	0	0	broker
+73	AssignReplicasToDirs	0	0	node
+74	ListConfigResources	0	1	broker
+75	DescribeTopicPartitions	0	0	broker
+76	ShareGroupHeartbeat	1	1	broker
+77	ShareGroupDescribe	1	1	broker
+78	ShareFetch	1	2	broker
+79	ShareAcknowledge	1	2	broker
+80	AddRaftVoter	0	1	broker
+81	RemoveRaftVoter	0	0	broker
+82	UpdateRaftVoter	0	0	node
+83	InitializeShareGroupState	0	0	broker
+84	ReadShareGroupState	0	0	broker
+85	WriteShareGroupState	0	1	broker
+86	DeleteShareGroupState	0	0	broker
+87	ReadShareGroupStateSummary	0	1	broker
+88	StreamsGroupHeartbeat	0	1	broker
+89	StreamsGroupDescribe	0	1	broker
+90	DescribeShareGroupOffsets	0	1	broker
+91	AlterShareGroupOffsets	0	0	broker
+92	DeleteShareGroupOffsets	0	0	broker
+93	StreamsGroupTopologyDescriptionUpdate	0	0	broker
+94	UnregisterController	0	0	broker
 `

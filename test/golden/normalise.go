@@ -29,7 +29,7 @@ func tidy(text string, log bool) []string {
 	}
 	var out []string
 	inLog := false
-	for _, l := range lines {
+	for i, l := range lines {
 		if m := logLine.FindStringSubmatch(l); m != nil {
 			inLog = !(log && (m[1] == "ERROR" || m[1] == "FATAL"))
 			if !inLog {
@@ -43,7 +43,8 @@ func tidy(text string, log bool) []string {
 			}
 			continue
 		}
-		if inLog && logMore.MatchString(l) {
+		// An exception belongs to the log if its frames follow; without them it is what the tool says.
+		if inLog && logMore.MatchString(l) && (strings.TrimSpace(l) == "" || l[0] == ' ' || l[0] == '\t' || i+1 < len(lines) && traceLine.MatchString(lines[i+1])) {
 			continue
 		}
 		inLog = false

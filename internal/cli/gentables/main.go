@@ -28,21 +28,25 @@ func main() {
 	for _, r := range rows(dir, "errors.tsv") {
 		fmt.Fprintf(&b, "%s\t%s\n", r[0], r[2])
 	}
-	b.WriteString("`\n\n// key, name, lowest and highest version of each API that a client of Kafka knows.\nconst clientAPIs = `")
+	b.WriteString("`\n\n// key, name, lowest and highest version of each API, and who serves it to clients: a broker, or only nodes to each other.\nconst clientAPIs = `")
 	head := header(dir, "apis.tsv")
 	for _, r := range rows(dir, "apis.tsv") {
 		v := r[head["schema"]]
 		if u := r[head["unstable"]]; u != "-" && u != "" {
 			log.Printf("note: %s has unstable versions %s", r[head["name"]], u)
 		}
-		if !strings.Contains(r[head["listeners"]], "broker") || v == "none" {
+		if v == "none" {
 			continue
+		}
+		who := "node"
+		if strings.Contains(r[head["listeners"]], "broker") {
+			who = "broker"
 		}
 		lo, hi, ok := strings.Cut(v, "-")
 		if !ok {
 			hi = lo
 		}
-		fmt.Fprintf(&b, "%s\t%s\t%s\t%s\n", r[head["key"]], r[head["name"]], lo, hi)
+		fmt.Fprintf(&b, "%s\t%s\t%s\t%s\t%s\n", r[head["key"]], r[head["name"]], lo, hi, who)
 	}
 	b.WriteString("`\n")
 	src, err := format.Source(b.Bytes())
