@@ -151,8 +151,10 @@ func (d *fsckDir) readOffsets(base string) {
 	f.WayOut = "remove the file while the broker is stopped."
 	switch base {
 	case storage.RecoveryPointsFile:
+		f.Kafka += " A number that cannot be read makes it go on without the file."
 		f.Highwater = "goes on without it: all segments are recovered if the stop was not clean."
 	case storage.StartOffsetsFile:
+		f.Kafka += " A number that cannot be read makes it go on without the file."
 		f.Highwater = "goes on without it: logs begin at their first segment, and records that were deleted come back."
 		f.WayOut = "remove the file while the broker is stopped; then delete again, with kafka-delete-records, what comes back."
 	case storage.HighWatermarksFile:

@@ -288,7 +288,7 @@ func (p *fsckPartition) readPartitionMetadata() {
 		return
 	}
 	if p.topicID, err = storage.ParsePartitionMetadata(b); err != nil {
-		f := p.findings.add(fsckError, name, "partition-metadata", "takes the whole log directory offline; ends if it is the last one.", "%v", err)
+		f := p.findings.add(fsckError, name, "partition-metadata", "ends at its start if the id cannot be read; takes the whole log directory offline for anything else, and ends if it is the last one.", "%v", err)
 		f.Highwater = "an empty or cut file, as a power cut leaves it, counts as missing; the partition is offline with any other."
 		f.WayOut = "if the directory is known to be of that topic, write it anew: version: 0, and topic_id: with the id that kafka-topics --describe shows."
 	}
@@ -306,7 +306,7 @@ func (p *fsckPartition) readEpochs() {
 		return
 	}
 	if p.epochs, err = storage.ParseEpochs(b); err != nil {
-		f := p.findings.add(fsckError, name, "leader-epochs", "takes the whole log directory offline, for it cannot parse the file; ends if it is the last one or the metadata log's. One that parses and is not in order it takes as it is.", "%v", err)
+		f := p.findings.add(fsckError, name, "leader-epochs", "ends at its start if a number cannot be read; takes the whole log directory offline for anything else, and ends if it is the last one or the metadata log's. What is only out of order it does not notice.", "%v", err)
 		f.Highwater = "makes it anew out of the batches."
 		f.WayOut = "remove the file while the broker is stopped, and the mark of a clean stop, " + storage.CleanShutdownFile + ": then it is made anew."
 		return
