@@ -94,15 +94,21 @@ func serverConfig(file string, overrides []string) (*config.Broker, error) {
 	case err != nil:
 		return nil, err
 	}
-	p, err := config.ParseProperties(b)
-	if err == nil {
-		p.Override(overrides)
-		err = p.Resolve(config.Providers{Env: os.LookupEnv, File: os.ReadFile})
-	}
+	p, err := parseServerConfig(b, overrides)
 	if err != nil {
 		return nil, err
 	}
 	return config.NewBroker(p)
+}
+
+// parseServerConfig reads the text of a node's file: what --override replaces, then the variables of config providers.
+func parseServerConfig(text []byte, overrides []string) (*config.Properties, error) {
+	p, err := config.ParseProperties(text)
+	if err == nil {
+		p.Override(overrides)
+		err = p.Resolve(config.Providers{Env: os.LookupEnv, File: os.ReadFile})
+	}
+	return p, err
 }
 
 // runNode runs a node until it is asked to stop or fails. started, if not nil, is called when it serves.
@@ -189,13 +195,7 @@ func fatalStart(e *Env, err error) int {
 		text, hint = class+": "+start.Text, start.Hint
 	case errors.As(err, &conf):
 		text = conf.Class + ": " + conf.Text
-		hint = "Correct the properties file, or what --override replaces in it."
-		if conf.Key != "" {
-			hint = "Correct " + conf.Key + " in the properties file, or where --override replaces it."
-		}
-		if _, name, ok := strings.Cut(conf.Text, "No security protocol defined for listener "); ok {
-			hint = fmt.Sprintf("Give it one in listener.security.protocol.map, for example %s:PLAINTEXT.", name)
-		}
+		hint = config.FixOf(conf)
 	}
 	log.Line("ERROR", "kafka.Kafka$", fatal, text)
 	if hint != "" {

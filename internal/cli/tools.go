@@ -6,6 +6,7 @@ func tools() []Tool {
 		{Name: "dev", Summary: "run a single node for development", Run: runDev, Own: true},
 		{Name: "help", Summary: "this list, or the options of one tool", Run: runHelp, Own: true},
 		{Name: "version", Summary: "the version", Run: runVersion, Own: true},
+		{Name: "config", Summary: "explain and check a properties file: config check FILE…", Run: runConfig, Own: true},
 		{Name: "links", Summary: "make Kafka's tool names as links to this binary", Run: runLinks, Own: true},
 		{Name: "fsck", Summary: "check log directories: every file, and what Kafka would do with it", Run: runFsck, Own: true},
 

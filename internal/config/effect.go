@@ -97,6 +97,9 @@ func noEffect(name, text string) (why string, k *Key) {
 	}
 	for _, p := range prefixes {
 		if p.why != "" && (name == p.prefix || strings.HasSuffix(p.prefix, ".") && strings.HasPrefix(name, p.prefix)) {
+			if secret(name) {
+				return p.why, nil
+			}
 			return p.why, &Key{Type: String}
 		}
 	}
@@ -153,28 +156,46 @@ func (e *RefuseError) Error() string { return e.Text }
 // Refuse holds a configuration against what this program serves. What would be less safe than it was asked for, were it
 // passed over, is refused. The error is a *RefuseError.
 func (b *Broker) Refuse() error {
+	if all := b.refusals(); len(all) > 0 {
+		return all[0]
+	}
+	return nil
+}
+
+func (b *Broker) refusals() (out []*RefuseError) {
 	if v := b.Text("authorizer.class.name"); v != "" {
-		return &RefuseError{
+		out = append(out, &RefuseError{
 			Key:  "authorizer.class.name",
 			Text: fmt.Sprintf("Invalid value %s for configuration authorizer.class.name: this version has no authorizer", v),
 			Hint: "Remove authorizer.class.name: the listeners then serve everybody who reaches them.",
-		}
+		})
 	}
 	if b.Bool("remote.log.storage.system.enable") {
-		return &RefuseError{
+		out = append(out, &RefuseError{
 			Key:  "remote.log.storage.system.enable",
 			Text: "Invalid value true for configuration remote.log.storage.system.enable: this version has no tiered storage, and records that lie only in remote storage could not be read",
 			Hint: "Set remote.log.storage.system.enable=false if no topic has remote.storage.enable=true.",
-		}
+		})
 	}
 	for _, e := range b.Listeners {
 		if e.Protocol != "PLAINTEXT" {
-			return &RefuseError{
+			out = append(out, &RefuseError{
 				Key:  "listeners",
 				Text: fmt.Sprintf("Invalid value %s for configuration listeners: the listener has the security protocol %s, which this version does not serve", e, e.Protocol),
 				Hint: fmt.Sprintf("Give %s the protocol PLAINTEXT in listener.security.protocol.map, or take it out of listeners.", e.Listener),
-			}
+			})
 		}
 	}
-	return nil
+	return out
+}
+
+// secret tells whether the name of a key that no table has speaks of one.
+func secret(key string) bool {
+	key = strings.ToLower(key)
+	for _, word := range []string{"password", "secret", "jaas", "token", "credential", "private"} {
+		if strings.Contains(key, word) {
+			return true
+		}
+	}
+	return false
 }

@@ -12,13 +12,14 @@ import (
 
 // Properties is a .properties file: keys and values in Java's form, the last of a repeated key wins.
 type Properties struct {
-	values map[string]string
-	lines  map[string]int
+	values  map[string]string
+	lines   map[string]int
+	earlier map[string][]int // lines of a repeated key whose values are lost
 }
 
 // NewProperties makes properties out of a map.
 func NewProperties(values map[string]string) *Properties {
-	p := &Properties{values: maps.Clone(values), lines: make(map[string]int)}
+	p := &Properties{values: maps.Clone(values), lines: make(map[string]int), earlier: make(map[string][]int)}
 	if p.values == nil {
 		p.values = make(map[string]string)
 	}
@@ -58,6 +59,9 @@ func ParseProperties(data []byte) (*Properties, error) {
 		if err == nil {
 			value, err2 := unescape(value)
 			if err2 == nil {
+				if was, again := p.lines[k]; again {
+					p.earlier[k] = append(p.earlier[k], was)
+				}
 				p.values[k], p.lines[k] = value, first
 				continue
 			}
@@ -158,10 +162,14 @@ func (p *Properties) Get(key string) (string, bool) {
 func (p *Properties) Set(key, value string) {
 	p.values[key] = value
 	delete(p.lines, key)
+	delete(p.earlier, key)
 }
 
 // Line is where in the file the key stands, or 0.
 func (p *Properties) Line(key string) int { return p.lines[key] }
+
+// Earlier are the lines before Line where the key stands too: what they say is lost.
+func (p *Properties) Earlier(key string) []int { return p.earlier[key] }
 
 // Keys is all keys, sorted.
 func (p *Properties) Keys() []string { return slices.Sorted(maps.Keys(p.values)) }
