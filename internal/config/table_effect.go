@@ -22,8 +22,10 @@ var brokerEffects = []effectGroup{
 		controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms controller.quorum.voters
 		controller.socket.timeout.ms cordoned.log.dirs default.replication.factor delete.topic.enable fetch.max.bytes
 		initial.broker.registration.timeout.ms inter.broker.listener.name leader.imbalance.check.interval.seconds
-		listener.security.protocol.map listeners log.cleaner.delete.retention.ms log.cleaner.max.compaction.lag.ms
-		log.cleaner.min.cleanable.ratio log.cleaner.min.compaction.lag.ms log.cleanup.policy log.dir log.dirs
+		listener.security.protocol.map listeners log.cleaner.backoff.ms log.cleaner.dedupe.buffer.size
+		log.cleaner.delete.retention.ms log.cleaner.enable log.cleaner.io.buffer.load.factor
+		log.cleaner.io.max.bytes.per.second log.cleaner.max.compaction.lag.ms log.cleaner.min.cleanable.ratio
+		log.cleaner.min.compaction.lag.ms log.cleaner.threads log.cleanup.policy log.dir log.dirs
 		log.flush.interval.messages log.flush.interval.ms log.flush.offset.checkpoint.interval.ms
 		log.flush.scheduler.interval.ms log.flush.start.offset.checkpoint.interval.ms log.index.interval.bytes
 		log.index.size.max.bytes log.message.timestamp.after.max.ms log.message.timestamp.before.max.ms
@@ -45,9 +47,8 @@ var brokerEffects = []effectGroup{
 		transaction.state.log.num.partitions transaction.state.log.replication.factor
 		transaction.state.log.segment.bytes unclean.leader.election.enable unclean.leader.election.interval.ms
 		unstable.api.versions.enable unstable.feature.versions.enable`},
-	{NoEffect, "there is no compaction yet", `
-		log.cleaner.backoff.ms log.cleaner.dedupe.buffer.size log.cleaner.enable log.cleaner.io.buffer.load.factor
-		log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second log.cleaner.threads`},
+	{NoEffect, "compaction reads and writes pieces of 256 KiB, or a batch if that is larger", `
+		log.cleaner.io.buffer.size`},
 	{NoEffect, "a failed directory is reported at once", `
 		log.dir.failure.timeout.ms`},
 	{NoEffect, noPools, `

@@ -60,6 +60,7 @@ func (n *Node) recoverLogs(ctx context.Context) error {
 		HighWatermarkCheckpoint: c.Millis("replica.high.watermark.checkpoint.interval.ms"),
 		ProducerExpirationCheck: c.Millis("producer.id.expiration.check.interval.ms"),
 		DeletedPartitionDelay:   c.Millis("log.segment.delete.delay.ms"),
+		Cleaner:                 cleanerOptions(c),
 		DirFailed:               n.dirFailed,
 		PartitionFailed: func(_ *storage.Dir, p kafka.TopicPartition, err error) {
 			n.log.Error("partition is offline: its files failed their check", "partition", p.String(), "error", err)

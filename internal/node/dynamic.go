@@ -74,6 +74,7 @@ func (n *Node) configure(c *config.Broker) {
 	}
 	if n.disks != nil {
 		n.disks.SetRecoveryThreads(int(c.Int("num.recovery.threads.per.data.dir")))
+		n.disks.SetCleaner(cleanerOptions(c))
 	}
 	if n.serving {
 		n.reconcileListeners(context.Background(), c)

@@ -13,6 +13,7 @@ import (
 	"github.com/highwater/highwater/internal/record"
 	"github.com/highwater/highwater/internal/replica"
 	"github.com/highwater/highwater/internal/storage"
+	"github.com/highwater/highwater/internal/storageloop"
 )
 
 // topicConfig is a topic's configuration in force, as its logs and leader need it.
@@ -61,6 +62,18 @@ func topicConfig(c *config.Broker, image *metadata.Image, topic string) replica.
 		log.Compression, log.CompressionLevel = codec.Zstd, t.ZstdLevel
 	}
 	return replica.TopicConfig{Log: log, MinISR: t.MinInsyncReplicas}
+}
+
+// cleanerOptions are compaction's.
+func cleanerOptions(c *config.Broker) storageloop.CleanerOptions {
+	return storageloop.CleanerOptions{
+		Disabled:          !c.Bool("log.cleaner.enable"),
+		Threads:           int(c.Int("log.cleaner.threads")),
+		DedupeBytes:       c.Int("log.cleaner.dedupe.buffer.size"),
+		LoadFactor:        c.Float("log.cleaner.io.buffer.load.factor"),
+		Backoff:           max(c.Millis("log.cleaner.backoff.ms"), time.Millisecond),
+		MaxBytesPerSecond: c.Float("log.cleaner.io.max.bytes.per.second"),
+	}
 }
 
 // milliseconds keeps -1 and what is too long for a Duration apart.

@@ -388,6 +388,11 @@ func (d *Dir) RemovalDue(now time.Time) []*Log {
 	return d.which(func(l *Log) bool { due := l.nextRemoval.Load(); return due != 0 && due <= now.UnixMilli() })
 }
 
+// CompactedLogs lists the logs with cleanup.policy compact.
+func (d *Dir) CompactedLogs() []*Log {
+	return d.which(func(l *Log) bool { return l.config.Load().Compact })
+}
+
 // which is cheap enough to be asked every second for tens of thousands of logs.
 func (d *Dir) which(want func(l *Log) bool) []*Log {
 	var out []*Log

@@ -26,6 +26,7 @@ type Options struct {
 	HighWatermarkCheckpoint time.Duration // replica.high.watermark.checkpoint.interval.ms
 	ProducerExpirationCheck time.Duration // producer.id.expiration.check.interval.ms
 	DeletedPartitionDelay   time.Duration // after which a …-delete directory from before the start goes; log.segment.delete.delay.ms
+	Cleaner                 CleanerOptions
 	DirFailed               func(d *storage.Dir, err error)
 	PartitionFailed         func(d *storage.Dir, p kafka.TopicPartition, err error)
 }
@@ -42,6 +43,7 @@ type Loop struct {
 	done sync.WaitGroup
 
 	threads atomic.Int32 // RecoveryThreads as it is now
+	clean   cleaners
 
 	mu      sync.Mutex
 	started bool
@@ -88,6 +90,11 @@ func New(o Options) *Loop {
 	}
 	l := &Loop{o: o, stop: make(chan struct{})}
 	l.SetRecoveryThreads(o.RecoveryThreads)
+	o.Cleaner.setDefaults()
+	l.clean = cleaners{
+		options: o.Cleaner, busy: map[*storage.Log]bool{}, aside: map[*storage.Log]error{},
+		resting: map[*storage.Log]time.Time{}, last: map[int]lastClean{},
+	}
 	for _, d := range o.Dirs {
 		l.dirs = append(l.dirs, &dirLoop{Loop: l, dir: d, wake: make(chan struct{}, 1)})
 	}
@@ -178,6 +185,8 @@ func (d *dirLoop) open(p storage.PartitionDir, c storage.Config) (storage.Recove
 
 // Start starts the goroutines.
 func (l *Loop) Start() {
+	l.clean.changing.Lock()
+	defer l.clean.changing.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.started || l.stopped {
@@ -189,6 +198,7 @@ func (l *Loop) Start() {
 		l.done.Go(d.keep)
 		l.done.Go(d.checkpoint)
 	}
+	l.startCleaners()
 }
 
 // Stop ends the goroutines and waits for what they are doing. It may be called again.
@@ -199,6 +209,9 @@ func (l *Loop) Stop() {
 		close(l.stop)
 	}
 	l.mu.Unlock()
+	l.clean.changing.Lock()
+	l.stopCleaners()
+	l.clean.changing.Unlock()
 	l.done.Wait()
 }
 
