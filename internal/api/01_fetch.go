@@ -204,7 +204,7 @@ func (c *fetchCall) read(now time.Time, rep *replica.Replica, err error, p *Sess
 		}
 		if size > 0 {
 			s := q.Source.(*records)
-			if q.AbortedTransactions, err = rep.Log().AbortedTxns(nil, &s.Slice); err != nil {
+			if q.AbortedTransactions, err = out.Log.AbortedTxns(nil, &s.Slice); err != nil {
 				q.Source.Release()
 				q.Source = nil
 				c.fail(p, q, kerr.KafkaStorageError)

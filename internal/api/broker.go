@@ -14,6 +14,7 @@ func (b *Broker) Routes(versions rpc.Handler) []Route {
 		{kmsg.ListOffsets.Int16(), b.ListOffsets},
 		{kmsg.Metadata.Int16(), b.Metadata},
 		{kmsg.ApiVersions.Int16(), versions},
+		{kmsg.DeleteRecords.Int16(), b.DeleteRecords},
 		{kmsg.InitProducerID.Int16(), b.InitProducerID},
 		{kmsg.OffsetForLeaderEpoch.Int16(), b.OffsetForLeaderEpoch},
 		{kmsg.DescribeConfigs.Int16(), b.DescribeConfigs},

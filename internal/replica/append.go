@@ -46,7 +46,7 @@ func (r *Replica) Append(now time.Time, v *record.Validated, o AppendOptions, ac
 	}
 	r.unlockAndApply(e, !a.Duplicate)
 	if a.Rolled {
-		r.set.opts.Rolled(r.log)
+		r.set.opts.Rolled(r.Log())
 	}
 	return a, nil
 }
@@ -59,7 +59,7 @@ func (r *Replica) appendLocked(now time.Time, v *record.Validated, o AppendOptio
 	if err := r.leader.CheckAppend(o.Acks); err != nil {
 		return storage.Appended{}, err
 	}
-	a, err := r.log.AppendAsLeader(v, storage.LeaderAppend{
+	a, err := r.Log().AppendAsLeader(v, storage.LeaderAppend{
 		Now: now, LeaderEpoch: ro.epoch, Origin: o.Origin, TransactionVersion: o.TransactionVersion,
 	})
 	if err != nil {
@@ -83,9 +83,17 @@ func (r *Replica) logErrorLocked(err error) error {
 // lock is not held.
 func (r *Replica) flushUnlocked(end kafka.Offset) (kafka.Offset, error) {
 	leader := r.leader
+	log := r.Log()
 	r.mu.Unlock()
-	err := r.log.Flush(end)
+	err := log.Flush(end)
 	r.mu.Lock()
+	for err != nil && r.Log() != log && r.leader == leader {
+		// The replica moved into another directory meanwhile. Its log there has all of the old one, but need not have synced it.
+		log = r.Log()
+		r.mu.Unlock()
+		err = log.Flush(end)
+		r.mu.Lock()
+	}
 	if err != nil {
 		err = r.logErrorLocked(err)
 		r.unlockRefused(err)

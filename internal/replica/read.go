@@ -38,10 +38,28 @@ type Read struct {
 	Diverging      bool
 	DivergingEpoch kafka.LeaderEpoch
 	DivergingEnd   kafka.Offset
+	// Log is what Records were read from.
+	Log *storage.Log
 }
 
 // Read fills out for a fetch, without the partition's lock unless a follower's progress is to be noted.
 func (r *Replica) Read(now time.Time, reader Reader, q ReadRequest, out *Read) error {
+	for {
+		log := r.Log()
+		err := r.read(now, log, reader, q, out)
+		var k *kerr.Error
+		switch {
+		case err == nil || errors.As(err, &k):
+			return err
+		case r.Log() != log:
+			continue // the replica moved into another directory meanwhile, and the old log was closed
+		}
+		return r.readFailed(err)
+	}
+}
+
+// read is Read from one log. An error that is no *kerr.Error is the disk's, or that log was closed.
+func (r *Replica) read(now time.Time, log *storage.Log, reader Reader, q ReadRequest, out *Read) error {
 	follower := reader.Follower >= 0
 	ro, err := r.serving(q.LeaderEpoch, follower || !reader.AnyReplica)
 	if err != nil {
@@ -50,10 +68,9 @@ func (r *Replica) Read(now time.Time, reader Reader, q ReadRequest, out *Read) e
 	if follower && !r.hasFollower(reader.Follower) {
 		return kerr.NotLeaderOrFollower.With("broker %d is no replica of %v", reader.Follower, r.partition)
 	}
-	log := r.log
 	end := log.EndOffset()
 	hw := r.highWatermark.Load()
-	out.HighWatermark, out.LogStart = hw, log.StartOffset()
+	out.Log, out.HighWatermark, out.LogStart = log, hw, log.StartOffset()
 	out.LastStableOffset = log.LastStableOffset(hw)
 
 	if q.LastFetchedEpoch != kafka.NoLeaderEpoch {
@@ -74,11 +91,7 @@ func (r *Replica) Read(now time.Time, reader Reader, q ReadRequest, out *Read) e
 		limit = out.LastStableOffset
 	}
 	if out.Records, err = log.Read(q.Offset, q.MaxBytes, q.MinOneBatch, limit); err != nil {
-		var k *kerr.Error
-		if errors.As(err, &k) {
-			return err
-		}
-		return r.readFailed(err)
+		return err
 	}
 	if follower {
 		r.followerFetched(now, ro.epoch, reader, q, end)
@@ -118,17 +131,18 @@ func (r *Replica) Available(reader Reader, offset kafka.Offset, epoch kafka.Lead
 	if _, err := r.serving(epoch, reader.Follower >= 0 || !reader.AnyReplica); err != nil {
 		return limit
 	}
-	end := r.log.EndOffset()
+	log := r.Log()
+	end := log.EndOffset()
 	if reader.Follower < 0 {
 		end = r.highWatermark.Load()
 		if reader.Committed {
-			end = r.log.LastStableOffset(end)
+			end = log.LastStableOffset(end)
 		}
 	}
 	if offset >= end {
 		return 0
 	}
-	s, err := r.log.Read(offset, limit, true, end)
+	s, err := log.Read(offset, limit, true, end)
 	if err != nil {
 		return limit
 	}
@@ -149,6 +163,21 @@ const (
 // Offset answers ListOffsets for a consumer (or a follower: reader.Follower). found is false where Kafka answers with
 // offset and timestamp -1 and no error.
 func (r *Replica) Offset(reader Reader, asked kafka.LeaderEpoch, timestamp int64) (t storage.Timestamped, found bool, err error) {
+	for {
+		log := r.Log()
+		t, found, err = r.offset(log, reader, asked, timestamp)
+		var k *kerr.Error
+		switch {
+		case err == nil || errors.As(err, &k):
+			return t, found, err
+		case r.Log() != log:
+			continue // as in Read
+		}
+		return t, false, r.readFailed(err)
+	}
+}
+
+func (r *Replica) offset(log *storage.Log, reader Reader, asked kafka.LeaderEpoch, timestamp int64) (t storage.Timestamped, found bool, err error) {
 	ro, err := r.serving(asked, true)
 	if err != nil {
 		return t, false, err
@@ -157,9 +186,9 @@ func (r *Replica) Offset(reader Reader, asked kafka.LeaderEpoch, timestamp int64
 	limit := hw
 	switch {
 	case reader.Follower >= 0:
-		limit = r.log.EndOffset()
+		limit = log.EndOffset()
 	case reader.Committed:
-		limit = r.log.LastStableOffset(hw)
+		limit = log.LastStableOffset(hw)
 	}
 	// A leader that is new doesn't know yet what its predecessor told consumers (KIP-207).
 	settling := reader.Follower < 0 && ro.epochStart > hw
@@ -168,22 +197,18 @@ func (r *Replica) Offset(reader Reader, asked kafka.LeaderEpoch, timestamp int64
 		if settling {
 			return t, false, kerr.OffsetNotAvailable
 		}
-		return r.log.Latest(limit), true, nil
+		return log.Latest(limit), true, nil
 	case EarliestTimestamp, EarliestLocalTimestamp:
-		return r.log.Earliest(), true, nil
+		return log.Earliest(), true, nil
 	case MaxTimestamp:
-		t, found, err = r.log.OffsetOfMaxTimestamp()
+		t, found, err = log.OffsetOfMaxTimestamp()
 	case LatestTieredTimestamp, EarliestPendingUpload:
 		return storage.Timestamped{Offset: kafka.NoOffset, Timestamp: -1, Epoch: kafka.NoLeaderEpoch}, false, nil
 	default:
-		t, found, err = r.log.OffsetForTimestamp(timestamp, limit)
+		t, found, err = log.OffsetForTimestamp(timestamp, limit)
 	}
 	if err != nil {
-		var k *kerr.Error
-		if errors.As(err, &k) {
-			return t, false, err
-		}
-		return t, false, r.readFailed(err)
+		return t, false, err
 	}
 	if !found || t.Offset >= limit {
 		if settling {
@@ -199,6 +224,6 @@ func (r *Replica) EndOffsetForEpoch(current, asked kafka.LeaderEpoch) (kafka.Lea
 	if _, err := r.serving(current, true); err != nil {
 		return kafka.NoLeaderEpoch, kafka.NoOffset, err
 	}
-	epoch, end := r.log.EndOffsetForEpoch(asked)
+	epoch, end := r.Log().EndOffsetForEpoch(asked)
 	return epoch, end, nil
 }

@@ -20,7 +20,7 @@ type Replica struct {
 	topicID   kafka.TopicID
 
 	// What readers use without the lock.
-	log           *storage.Log
+	log           atomic.Pointer[storage.Log] // changes when the replica moves into another directory
 	role          atomic.Pointer[role]
 	highWatermark atomic.Int64
 
@@ -28,6 +28,8 @@ type Replica struct {
 	// leader is nil unless this broker leads. Under mu, as everything below.
 	leader *replication.Leader
 	acks   ackQueue
+	// deletions are those of DeleteRecords that some replica hasn't done yet.
+	deletions ackQueue
 	// consumers watch the high watermark, followers the log's end.
 	consumers watchList
 	followers watchList
@@ -49,8 +51,9 @@ func (r *Replica) Partition() kafka.TopicPartition { return r.partition }
 // TopicID is the topic's id.
 func (r *Replica) TopicID() kafka.TopicID { return r.topicID }
 
-// Log is the partition's log, for reading what it is and has. Appends and truncations go through the Replica.
-func (r *Replica) Log() *storage.Log { return r.log }
+// Log is the partition's log, for reading what it is and has. Appends and truncations go through the Replica. Another one takes
+// its place, with the same content, when the replica has moved into another log directory.
+func (r *Replica) Log() *storage.Log { return r.log.Load() }
 
 // HighWatermark is the end of what is committed, as far as this broker knows.
 func (r *Replica) HighWatermark() kafka.Offset { return r.highWatermark.Load() }
@@ -114,14 +117,15 @@ func (r *Replica) Lead(now time.Time, p replication.Partition, minISR int) {
 	if r.leader != nil && r.leader.Epoch() == p.LeaderEpoch {
 		e = r.leader.Update(p, now)
 	} else {
-		end := r.log.EndOffset()
-		if err := r.log.AssignEpoch(p.LeaderEpoch, end); err != nil {
+		end := r.Log().EndOffset()
+		if err := r.Log().AssignEpoch(p.LeaderEpoch, end); err != nil {
 			told := r.failAndTellLocked(err)
 			r.mu.Unlock()
 			notify(told)
 			return
 		}
 		r.acks.fail(kerr.NotLeaderOrFollower)
+		r.deletions.fail(kerr.NotLeaderOrFollower)
 		r.minISR = minISR
 		r.leader = replication.NewLeader(replication.LeaderOptions{
 			ID: r.set.opts.ID, MinISR: minISR, LagMax: r.set.opts.LagMax, Cluster: r.set.broker,
@@ -139,6 +143,7 @@ func (r *Replica) Follow(p replication.Partition) {
 		r.leader = nil
 		r.role.Store(&role{leader: p.Leader, epoch: p.LeaderEpoch})
 		r.acks.fail(kerr.NotLeaderOrFollower)
+		r.deletions.fail(kerr.NotLeaderOrFollower)
 	}
 	told := r.watchersLocked(true, true)
 	r.mu.Unlock()
@@ -206,7 +211,9 @@ func (r *Replica) failLocked(err error) {
 	ro.offline, ro.leads = err, false
 	r.role.Store(&ro)
 	r.leader = nil
-	r.acks.fail(kerr.KafkaStorageError.With("Partition %v is offline: %v", r.partition, err))
+	told := kerr.KafkaStorageError.With("Partition %v is offline: %v", r.partition, err)
+	r.acks.fail(told)
+	r.deletions.fail(told)
 	if r.set.opts.Failed != nil {
 		r.set.opts.Failed(r, err)
 	}
@@ -220,6 +227,7 @@ func (r *Replica) stop() {
 	r.role.Store(&ro)
 	r.leader = nil
 	r.acks.fail(kerr.NotLeaderOrFollower)
+	r.deletions.fail(kerr.UnknownTopicOrPartition)
 	told := r.watchersLocked(true, true)
 	r.mu.Unlock()
 	notify(told)
@@ -257,9 +265,10 @@ func (r *Replica) unlockAndApply(e replication.Effects, grew bool) {
 			invariant.Check(false, "I1: high watermark of %v moves back to %d", r.partition, e.HighWatermark)
 		}
 		r.highWatermark.Store(e.HighWatermark)
-		r.log.SetHighWatermark(e.HighWatermark)
+		r.Log().SetHighWatermark(e.HighWatermark)
 		r.acks.settle(e.HighWatermark, r.leader.CheckAck)
 	}
+	r.settleDeletionsLocked()
 	told := r.watchersLocked(e.Advanced, grew || e.Advanced)
 	r.mu.Unlock()
 	notify(told)

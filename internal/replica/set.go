@@ -327,7 +327,8 @@ func (s *Set) addReplica(now time.Time, t *metadata.Topic, id int32, p *metadata
 	if !dir.ID.IsZero() && p.Directory(s.opts.ID) != dir.ID {
 		s.opts.Assigned(kafka.TopicIDPartition{TopicID: t.ID, Partition: id}, dir.ID)
 	}
-	r := &Replica{set: s, partition: tp, topicID: t.ID, log: log}
+	r := &Replica{set: s, partition: tp, topicID: t.ID}
+	r.log.Store(log)
 	r.highWatermark.Store(log.HighWatermark())
 	r.role.Store(&role{leader: kafka.NoBroker, epoch: kafka.NoLeaderEpoch})
 	s.mu.Lock()
@@ -389,12 +390,12 @@ func (s *Set) removeReplica(r *Replica) {
 func (s *Set) deleteLog(r *Replica) {
 	r.stop()
 	for _, d := range s.opts.Dirs {
-		if d.Log(r.partition) != r.log {
+		if d.Log(r.partition) != r.Log() {
 			continue
 		}
 		d.replicas--
-		delay := r.log.Config().FileDeleteDelay
-		name, err := d.Delete(r.log, s.opts.Unique())
+		delay := r.Log().Config().FileDeleteDelay
+		name, err := d.Delete(r.Log(), s.opts.Unique())
 		if err != nil {
 			s.opts.Note("directory could not be renamed for deletion", r.partition, err)
 			return
@@ -419,7 +420,7 @@ func (s *Set) Configure(now time.Time, image *metadata.Image, name string) {
 	c := s.opts.Config(image, name)
 	for _, r := range replicas {
 		if r != nil {
-			r.log.SetConfig(c.Log)
+			r.Log().SetConfig(c.Log)
 			r.SetMinISR(now, c.MinISR)
 		}
 	}

@@ -16,7 +16,7 @@ type Acks struct {
 
 // Ack is one partition's part of an Acks.
 type Ack struct {
-	end     kafka.Offset // one past the last record of the append: the high watermark must reach it
+	end     kafka.Offset // what the high watermark must reach: one past the last record of the append; of a deletion, the low watermark
 	err     error        // written before settled
 	settled atomic.Bool
 	of      *Acks

@@ -227,6 +227,21 @@ func (l *Leader) FollowerFetched(now time.Time, id kafka.BrokerID, epoch kafka.B
 	return e
 }
 
+// LowWatermark is the smallest log start offset among this leader's, which is start, and those of followers on live brokers; -1
+// if one of them hasn't told its own yet.
+func (l *Leader) LowWatermark(start kafka.Offset) kafka.Offset {
+	low := start
+	for i := range l.followers {
+		f := &l.followers[i]
+		if f.StartOffset < low {
+			if b, ok := l.opts.Cluster(f.ID); ok && !b.Fenced {
+				low = f.StartOffset
+			}
+		}
+	}
+	return low
+}
+
 // HasFollower tells whether a broker is one of the partition's replicas, besides the leader.
 func (l *Leader) HasFollower(id kafka.BrokerID) bool { return l.follower(id) != nil }
 

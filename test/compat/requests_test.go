@@ -152,7 +152,8 @@ func (s *scene) advertisedBy(controller bool) map[int16][2]int16 {
 // mustServe are the APIs that a single node owes its clients, per listener.
 var mustServe = map[bool][]string{
 	false: {"Produce", "Fetch", "ListOffsets", "Metadata", "ApiVersions", "CreateTopics", "DeleteTopics", "CreatePartitions", "DescribeTopicPartitions", "DescribeConfigs",
-		"AlterConfigs", "IncrementalAlterConfigs", "OffsetForLeaderEpoch", "DescribeCluster", "InitProducerID", "DescribeQuorum"},
+		"AlterConfigs", "IncrementalAlterConfigs", "OffsetForLeaderEpoch", "DescribeCluster", "InitProducerID", "DescribeQuorum",
+		"DeleteRecords"},
 	true: {"ApiVersions", "CreateTopics", "DeleteTopics", "CreatePartitions", "AlterConfigs", "IncrementalAlterConfigs", "DescribeCluster", "DescribeQuorum",
 		"AllocateProducerIDs", "BrokerRegistration", "BrokerHeartbeat", "ControllerRegistration", "Envelope"},
 }
