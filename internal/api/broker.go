@@ -17,6 +17,8 @@ func (b *Broker) Routes(versions rpc.Handler) []Route {
 		{kmsg.DeleteRecords.Int16(), b.DeleteRecords},
 		{kmsg.InitProducerID.Int16(), b.InitProducerID},
 		{kmsg.OffsetForLeaderEpoch.Int16(), b.OffsetForLeaderEpoch},
+		{kmsg.AlterReplicaLogDirs.Int16(), b.AlterReplicaLogDirs},
+		{kmsg.DescribeLogDirs.Int16(), b.DescribeLogDirs},
 		{kmsg.DescribeConfigs.Int16(), b.DescribeConfigs},
 		{kmsg.AlterConfigs.Int16(), b.AlterConfigs},
 		{kmsg.IncrementalAlterConfigs.Int16(), b.IncrementalAlterConfigs},

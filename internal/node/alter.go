@@ -1,6 +1,7 @@
 package node
 
 import (
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -10,6 +11,27 @@ import (
 	"github.com/highwater/highwater/internal/replica"
 	"github.com/highwater/highwater/internal/replication"
 )
+
+// alters sends changes of ISRs to the controller: one request at a time, with everything that has come meanwhile.
+type alters struct {
+	n    *Node
+	mu   sync.Mutex
+	isrs map[*replica.Replica]kmsg.AlterPartitionRequestTopicPartition
+	busy bool // a request is out
+	over bool
+}
+
+const alterTimeout = 30 * time.Second
+
+func newAlters(n *Node) *alters {
+	return &alters{n: n, isrs: make(map[*replica.Replica]kmsg.AlterPartitionRequestTopicPartition)}
+}
+
+func (a *alters) close() {
+	a.mu.Lock()
+	a.over = true
+	a.mu.Unlock()
+}
 
 // add sends a leader's wish for another ISR.
 func (a *alters) add(r *replica.Replica, c replication.ISRChange) {
@@ -32,12 +54,12 @@ func (a *alters) add(r *replica.Replica, c replication.ISRChange) {
 
 func (a *alters) sendISRs() {
 	a.mu.Lock()
-	if a.busy[0] || a.over || len(a.isrs) == 0 {
+	if a.busy || a.over || len(a.isrs) == 0 {
 		a.mu.Unlock()
 		return
 	}
 	sent := a.isrs
-	a.isrs, a.busy[0] = make(map[*replica.Replica]kmsg.AlterPartitionRequestTopicPartition), true
+	a.isrs, a.busy = make(map[*replica.Replica]kmsg.AlterPartitionRequestTopicPartition), true
 	a.mu.Unlock()
 
 	var topics []kmsg.AlterPartitionRequestTopic
@@ -80,7 +102,7 @@ func (a *alters) sendISRs() {
 			r.Altered(now, epoch, nil, 0, false, err)
 		}
 		a.mu.Lock()
-		a.busy[0] = false
+		a.busy = false
 		a.mu.Unlock()
 		a.sendISRs()
 	})

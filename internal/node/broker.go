@@ -4,10 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	mathrand "math/rand/v2"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -33,20 +31,27 @@ func (n *Node) recoverLogs(ctx context.Context) error {
 	c := n.Config()
 	n.alters = newAlters(n)
 	n.replicas = replica.NewSet(replica.Options{
-		ID: n.id, Dirs: n.brokerDirs(), LagMax: c.Millis("replica.lag.time.max.ms"),
+		ID: n.id, Dirs: n.brokerDirs(), Lost: n.lostDirs(), LagMax: c.Millis("replica.lag.time.max.ms"),
 		Config: func(image *metadata.Image, topic string) replica.TopicConfig {
 			return topicConfig(n.Config(), image, topic)
 		},
 		Alter:    n.alters.add,
 		Failed:   n.replicaFailed,
-		Assigned: n.alters.assigned,
+		Assigned: n.uplink.Assign,
+		Moving:   func(r *replica.Replica) { n.mover.Add(r) },
+		Cordoned: n.isCordoned,
 		Rolled:   func(l *storage.Log) { n.disks.Rolled(l) },
 		Removed:  func(d *storage.Dir, name string, delay time.Duration) { n.disks.RemovePartition(d, name, delay) },
 		Note: func(msg string, tp kafka.TopicPartition, err error) {
+			if err == nil {
+				n.log.Info(msg, "partition", tp.String())
+				return
+			}
 			n.log.Warn(msg, "partition", tp.String(), "error", err)
 		},
 		Unique: randomBytes,
 	})
+	n.mover = n.newMover()
 	var dirs []*storage.Dir
 	for _, d := range n.brokerDirs() {
 		dirs = append(dirs, d.Dir)
@@ -78,6 +83,7 @@ func (n *Node) recoverLogs(ctx context.Context) error {
 	n.started = true
 	n.applyMu.Unlock()
 	n.disks.Start()
+	n.mover.Start()
 	n.ticks.start(n.Config().Millis("replica.lag.time.max.ms")/2, func(now time.Time) {
 		for _, r := range n.replicas.All() {
 			r.Tick(now)
@@ -86,48 +92,12 @@ func (n *Node) recoverLogs(ctx context.Context) error {
 	return nil
 }
 
-// brokerDirs are the directories for partitions: all but a metadata directory that stands alone.
-func (n *Node) brokerDirs() []*replica.Dir {
-	var out []*replica.Dir
-	for _, d := range n.dirs {
-		for _, path := range n.static.LogDirs {
-			if d.Path() == path {
-				out = append(out, d)
-			}
-		}
-	}
-	return out
-}
-
 func (n *Node) stopLogs(context.Context) error {
 	n.ticks.stop()
+	n.mover.Stop()
 	n.alters.close()
 	n.disks.Stop()
 	return nil
-}
-
-// dirFailed takes a log directory's replicas offline and tells the controller. Without the metadata log, or without any
-// directory, the node cannot go on.
-func (n *Node) dirFailed(failed *storage.Dir, err error) {
-	n.log.Error("log directory is offline", "dir", failed.Path(), "error", err)
-	online := 0
-	for _, d := range n.brokerDirs() {
-		if d.Dir.Err() == nil {
-			online++
-		}
-		if d.Dir == failed && !d.ID.IsZero() {
-			n.uplink.DirsFailed(d.ID)
-		}
-	}
-	if failed.Path() == n.static.MetadataLogDir || online == 0 {
-		n.fail(fmt.Errorf("log directory %s failed: %w", failed.Path(), err))
-		return
-	}
-	for _, r := range n.replicas.All() {
-		if r.Log().Dir() == failed {
-			r.Fail(err)
-		}
-	}
 }
 
 // serve asks to be unfenced and, when that is done, lets clients in.
@@ -196,57 +166,4 @@ func (n *Node) brokerAPI() *api.Broker {
 
 func (n *Node) ask(req kmsg.Request, deadline time.Time, done func(kmsg.Response, error)) {
 	n.uplink.Ask(req, deadline, done)
-}
-
-// alters sends changes of ISRs, and of the directories of replicas, to the controller: one request at a time, with
-// everything that has come meanwhile.
-type alters struct {
-	n    *Node
-	mu   sync.Mutex
-	isrs map[*replica.Replica]kmsg.AlterPartitionRequestTopicPartition
-	dirs map[kafka.DirectoryID]map[kafka.TopicID][]int32
-	busy [2]bool // a request of ISRs, of directories, is out
-	over bool
-}
-
-const alterTimeout = 30 * time.Second
-
-func newAlters(n *Node) *alters {
-	return &alters{n: n, isrs: make(map[*replica.Replica]kmsg.AlterPartitionRequestTopicPartition), dirs: make(map[kafka.DirectoryID]map[kafka.TopicID][]int32)}
-}
-
-func (a *alters) close() {
-	a.mu.Lock()
-	a.over = true
-	a.mu.Unlock()
-}
-
-func (a *alters) assigned(p kafka.TopicIDPartition, dir kafka.DirectoryID) {
-	a.mu.Lock()
-	if a.dirs[dir] == nil {
-		a.dirs[dir] = make(map[kafka.TopicID][]int32)
-	}
-	a.dirs[dir][p.TopicID] = append(a.dirs[dir][p.TopicID], p.Partition)
-	a.mu.Unlock()
-	a.sendDirs()
-}
-
-func (a *alters) sendDirs() {
-	a.mu.Lock()
-	if a.busy[1] || a.over || len(a.dirs) == 0 {
-		a.mu.Unlock()
-		return
-	}
-	send := a.dirs
-	a.dirs, a.busy[1] = make(map[kafka.DirectoryID]map[kafka.TopicID][]int32), true
-	a.mu.Unlock()
-	a.n.uplink.AssignDirectories(send, time.Now().Add(alterTimeout), func(err error) {
-		a.mu.Lock()
-		a.busy[1] = false
-		if err != nil && !a.over {
-			a.n.log.Warn("controller didn't take the directories of replicas", "error", err)
-		}
-		a.mu.Unlock()
-		a.sendDirs()
-	})
 }

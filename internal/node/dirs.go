@@ -15,12 +15,13 @@ import (
 type identity struct {
 	clusterID string
 	dirs      map[string]kafka.DirectoryID // by path
+	lost      map[string]error             // directories that can't be read, by path: the others serve without them
 }
 
 // checkDirs reads meta.properties of every log directory and compares them with each other and with node.id. It changes
 // nothing. The texts are Kafka's, followed by the way out.
 func checkDirs(fsys vfs.FS, c *config.Broker) (identity, error) {
-	id := identity{dirs: make(map[string]kafka.DirectoryID)}
+	id := identity{dirs: make(map[string]kafka.DirectoryID), lost: make(map[string]error)}
 	owner := make(map[kafka.DirectoryID]string)
 	var missing []string
 	for _, dir := range allDirs(c) {

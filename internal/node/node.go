@@ -54,6 +54,7 @@ type Node struct {
 	control     *controllerSide // nil without the controller role
 	replicas    *replica.Set    // nil without the broker role, as all below
 	disks       *storageloop.Loop
+	mover       *storageloop.Mover
 	uplink      *uplink.Uplink // set under applyMu, for images come in before it is there
 	alters      *alters
 	ticks       ticker
@@ -187,7 +188,7 @@ func (n *Node) openDirs(context.Context) error {
 		for _, note := range d.Notes() {
 			n.log.Warn("log directory", "dir", path, "note", note)
 		}
-		n.dirs = append(n.dirs, &replica.Dir{Dir: d, ID: n.identity.dirs[path]})
+		n.dirs = append(n.dirs, &replica.Dir{Dir: d, ID: n.identity.dirs[path], Name: absolute(path)})
 	}
 	return nil
 }

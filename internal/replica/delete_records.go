@@ -63,7 +63,11 @@ func (r *Replica) LowWatermark() (kafka.Offset, error) {
 
 // lowWatermarkLocked counts a replica on its way into another directory, too: it takes this one's place.
 func (r *Replica) lowWatermarkLocked() kafka.Offset {
-	return r.leader.LowWatermark(r.Log().StartOffset())
+	low := r.leader.LowWatermark(r.Log().StartOffset())
+	if r.move != nil {
+		low = min(low, r.move.log.StartOffset())
+	}
+	return low
 }
 
 // settleDeletionsLocked settles the deletions that every live replica has done.

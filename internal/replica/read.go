@@ -47,15 +47,20 @@ func (r *Replica) Read(now time.Time, reader Reader, q ReadRequest, out *Read) e
 	for {
 		log := r.Log()
 		err := r.read(now, log, reader, q, out)
-		var k *kerr.Error
-		switch {
-		case err == nil || errors.As(err, &k):
+		if err == nil || forClient(err) {
 			return err
-		case r.Log() != log:
-			continue // the replica moved into another directory meanwhile, and the old log was closed
 		}
-		return r.readFailed(err)
+		if r.Log() == log {
+			return r.readFailed(err)
+		}
+		// The replica moved into another directory meanwhile, and the old log was closed.
 	}
+}
+
+// forClient tells whether an error is one that clients are told as it is.
+func forClient(err error) bool {
+	var k *kerr.Error
+	return errors.As(err, &k)
 }
 
 // read is Read from one log. An error that is no *kerr.Error is the disk's, or that log was closed.
@@ -166,14 +171,12 @@ func (r *Replica) Offset(reader Reader, asked kafka.LeaderEpoch, timestamp int64
 	for {
 		log := r.Log()
 		t, found, err = r.offset(log, reader, asked, timestamp)
-		var k *kerr.Error
-		switch {
-		case err == nil || errors.As(err, &k):
+		if err == nil || forClient(err) {
 			return t, found, err
-		case r.Log() != log:
-			continue // as in Read
 		}
-		return t, false, r.readFailed(err)
+		if r.Log() == log {
+			return t, false, r.readFailed(err)
+		}
 	}
 }
 

@@ -30,6 +30,8 @@ type Replica struct {
 	acks   ackQueue
 	// deletions are those of DeleteRecords that some replica hasn't done yet.
 	deletions ackQueue
+	// move is not nil while the replica is on its way into another log directory.
+	move *move
 	// consumers watch the high watermark, followers the log's end.
 	consumers watchList
 	followers watchList
@@ -148,6 +150,16 @@ func (r *Replica) Follow(p replication.Partition) {
 	told := r.watchersLocked(true, true)
 	r.mu.Unlock()
 	notify(told)
+}
+
+// configure changes the configuration of the log, and of the one that is to take its place.
+func (r *Replica) configure(c storage.Config) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.Log().SetConfig(c)
+	if r.move != nil {
+		r.move.log.SetConfig(c)
+	}
 }
 
 // SetMinISR takes in a change of min.insync.replicas.

@@ -1,8 +1,6 @@
 package replica
 
 import (
-	"errors"
-	"fmt"
 	"iter"
 	"slices"
 	"sync"
@@ -22,17 +20,11 @@ type TopicConfig struct {
 	MinISR int // min.insync.replicas
 }
 
-// Dir is a log directory as a Set knows it.
-type Dir struct {
-	*storage.Dir
-	ID       kafka.DirectoryID
-	replicas int // how many lie in it
-}
-
 // Options is what a Set is made of. The functions may be called under Set.mu; they return quickly and don't call the Set.
 type Options struct {
 	ID     kafka.BrokerID
-	Dirs   []*Dir        // those that are online; the first with the fewest partitions takes a new one
+	Dirs   []*Dir        // those that could be opened; the first with the fewest logs takes a new replica
+	Lost   []string      // absolute paths of those that couldn't
 	LagMax time.Duration // replica.lag.time.max.ms
 
 	// Config is the configuration of a topic in force by an image.
@@ -41,8 +33,13 @@ type Options struct {
 	Alter func(*Replica, replication.ISRChange)
 	// Failed is told that a replica went offline because of its log. Called with the replica's lock held.
 	Failed func(*Replica, error)
-	// Assigned is told that a new replica lies in another directory than the metadata says.
-	Assigned func(kafka.TopicIDPartition, kafka.DirectoryID)
+	// Assigned is told that a replica lies, or will lie, in another directory than the metadata says: the controller must know.
+	// accepted, if not nil, is to be called when it does, without a lock.
+	Assigned func(p kafka.TopicIDPartition, dir kafka.DirectoryID, accepted func())
+	// Moving is told that Replica.Move has something to do. It doesn't wait.
+	Moving func(*Replica)
+	// Cordoned tells whether the directory of that path takes no new replicas (cordoned.log.dirs); nil: none.
+	Cordoned func(path string) bool
 	// Rolled is told that a log began a new segment: the one before wants a sync. Called without a lock.
 	Rolled func(*storage.Log)
 	// Removed is told of a directory that was renamed to …-delete and is to be removed after delay.
@@ -58,11 +55,18 @@ type Set struct {
 	opts  Options
 	image atomic.Pointer[metadata.Image]
 
+	// changing lets one change of which replicas there are, and in which directories, happen at a time: those of the metadata,
+	// moves between directories, a directory's failure. It makes directories and files, and is taken before mu. It guards preferred.
+	changing  sync.Mutex
+	preferred map[kafka.TopicPartition]*Dir // where partitions that aren't here yet shall be made
+
 	mu     sync.RWMutex // guards the maps and topics; held in write mode by Apply alone
 	byName map[string]*topic
 	byID   map[kafka.TopicID]*topic
 	// broken are partitions whose files are here but failed their check: they are neither served nor made anew.
 	broken map[kafka.TopicPartition]error
+	// absent are partitions that should be here but could not be made, or may lie in a directory that is offline.
+	absent map[kafka.TopicPartition]error
 }
 
 type topic struct {
@@ -73,7 +77,8 @@ type topic struct {
 
 // NewSet is an empty set.
 func NewSet(o Options) *Set {
-	s := &Set{opts: o, byName: make(map[string]*topic), byID: make(map[kafka.TopicID]*topic), broken: make(map[kafka.TopicPartition]error)}
+	s := &Set{opts: o, byName: make(map[string]*topic), byID: make(map[kafka.TopicID]*topic), broken: make(map[kafka.TopicPartition]error), absent: make(map[kafka.TopicPartition]error),
+		preferred: make(map[kafka.TopicPartition]*Dir)}
 	s.image.Store(metadata.Empty())
 	return s
 }
@@ -100,7 +105,11 @@ func (s *Set) Broken(p kafka.TopicPartition, err error) {
 func (s *Set) brokenErr(p kafka.TopicPartition) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if err := s.broken[p]; err != nil {
+	err := s.broken[p]
+	if err == nil {
+		err = s.absent[p]
+	}
+	if err != nil {
 		return kerr.KafkaStorageError.With("Partition %v is offline: %v", p, err)
 	}
 	return nil
@@ -181,6 +190,8 @@ func (s *Set) All() []*Replica {
 // Apply takes in a new image and what changed since the one before: it creates, leads, follows, stops and deletes. Data is
 // deleted here and nowhere else, and only of topics or replicas that a committed record took away.
 func (s *Set) Apply(now time.Time, image *metadata.Image, changes *metadata.Changes) {
+	s.changing.Lock()
+	defer s.changing.Unlock()
 	s.image.Store(image)
 	for c := range changes.Topics() {
 		if c.Deleted {
@@ -213,23 +224,13 @@ func (s *Set) Apply(now time.Time, image *metadata.Image, changes *metadata.Chan
 // Start takes in the first image that holds this broker's registration: every topic of it. Logs on the disk that it doesn't
 // know, or knows under another topic id, are set aside as …-stray; nothing is deleted.
 func (s *Set) Start(now time.Time, image *metadata.Image) {
+	s.changing.Lock()
+	defer s.changing.Unlock()
 	s.image.Store(image)
 	for _, d := range s.opts.Dirs {
 		for _, l := range d.Logs() {
 			tp := l.Partition()
-			t := image.Topic(tp.Topic)
-			var why error
-			switch {
-			case t == nil:
-				why = errors.New("the metadata has no such topic")
-			case !l.TopicID().IsZero() && l.TopicID() != t.ID:
-				why = fmt.Errorf("the metadata has another topic id, %v; the directory's is %v", t.ID, l.TopicID())
-			default:
-				p, ok := t.Partition(tp.Partition)
-				if !ok || !p.HasReplica(s.opts.ID) {
-					why = errors.New("the metadata has no such replica on this broker")
-				}
-			}
+			why := s.strayBecause(image, l)
 			if why == nil {
 				continue
 			}
@@ -239,6 +240,8 @@ func (s *Set) Start(now time.Time, image *metadata.Image) {
 			}
 		}
 	}
+	s.chooseDoubles(image)
+	s.resumeMoves(image)
 	for t := range image.Topics() {
 		s.applyTopic(now, image, t, t.Partitions())
 	}
@@ -259,6 +262,7 @@ func (s *Set) applyTopic(now time.Time, image *metadata.Image, t *metadata.Topic
 			if r != nil {
 				s.removeReplica(r)
 			}
+			s.setAbsent(kafka.TopicPartition{Topic: t.Name, Partition: id}, nil)
 			continue
 		}
 		if r == nil {
@@ -275,6 +279,8 @@ func (s *Set) applyTopic(now time.Time, image *metadata.Image, t *metadata.Topic
 				have = s.byName[t.Name]
 				s.mu.RUnlock()
 			}
+		} else if l := r.Log(); l.Dir().Err() == nil && r.movesTo() == nil {
+			s.assign(r, s.dirOf(l), &p)
 		}
 		state := replication.Partition{
 			Replicas: p.Replicas, ISR: p.ISR, AddingReplicas: p.Adding, RemovingReplicas: p.Removing, Leader: p.Leader,
@@ -295,23 +301,18 @@ func (s *Set) applyTopic(now time.Time, image *metadata.Image, t *metadata.Topic
 // addReplica opens or makes the log and enters the replica. It returns nil, after a note, if the disk refuses.
 func (s *Set) addReplica(now time.Time, t *metadata.Topic, id int32, p *metadata.Partition, c *TopicConfig) *Replica {
 	tp := kafka.TopicPartition{Topic: t.Name, Partition: id}
-	var log *storage.Log
-	var dir *Dir
-	for _, d := range s.opts.Dirs {
-		if l := d.Log(tp); l != nil {
-			log, dir = l, d
-		}
-	}
-	if s.brokenErr(tp) != nil {
+	s.mu.RLock()
+	broken := s.broken[tp]
+	s.mu.RUnlock()
+	if broken != nil {
 		return nil // what is on the disk may be the only copy; it was reported when it was found
 	}
+	log := s.currentLog(tp)
 	if log == nil {
-		if dir = s.pickDir(p.Directory(s.opts.ID)); dir == nil {
-			s.opts.Note("no log directory is online for a new replica", tp, nil)
-			return nil
-		}
 		var err error
-		if log, err = dir.Create(tp, t.ID, c.Log, now); err != nil {
+		log, err = s.createLog(now, tp, t.ID, p.Directory(s.opts.ID), c)
+		s.setAbsent(tp, err)
+		if err != nil {
 			s.opts.Note("log could not be created", tp, err)
 			return nil
 		}
@@ -323,14 +324,42 @@ func (s *Set) addReplica(now time.Time, t *metadata.Topic, id int32, p *metadata
 		}
 		log.SetConfig(c.Log)
 	}
-	dir.replicas++
-	if !dir.ID.IsZero() && p.Directory(s.opts.ID) != dir.ID {
-		s.opts.Assigned(kafka.TopicIDPartition{TopicID: t.ID, Partition: id}, dir.ID)
-	}
 	r := &Replica{set: s, partition: tp, topicID: t.ID}
 	r.log.Store(log)
 	r.highWatermark.Store(log.HighWatermark())
 	r.role.Store(&role{leader: kafka.NoBroker, epoch: kafka.NoLeaderEpoch})
+	s.enter(t, r)
+	s.resumeMove(r)
+	if r.movesTo() == nil {
+		s.assign(r, s.dirOf(log), p)
+	}
+	return r
+}
+
+// createLog makes a new log where it belongs. If a directory can't the next one is tried, where there is a choice.
+func (s *Set) createLog(now time.Time, tp kafka.TopicPartition, id kafka.TopicID, want kafka.DirectoryID, c *TopicConfig) (*storage.Log, error) {
+	dirs, err := s.places(tp, want)
+	for _, d := range dirs {
+		var log *storage.Log
+		if log, err = d.Create(tp, id, c.Log, now); err == nil {
+			delete(s.preferred, tp)
+			return log, nil
+		}
+	}
+	return nil, err
+}
+
+func (s *Set) setAbsent(p kafka.TopicPartition, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil {
+		delete(s.absent, p)
+	} else {
+		s.absent[p] = err
+	}
+}
+
+func (s *Set) enter(t *metadata.Topic, r *Replica) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.byName[t.Name]
@@ -338,28 +367,11 @@ func (s *Set) addReplica(now time.Time, t *metadata.Topic, id int32, p *metadata
 		e = &topic{name: t.Name, id: t.ID}
 		s.byName[t.Name], s.byID[t.ID] = e, e
 	}
-	if int(id) >= len(e.partitions) {
-		e.partitions = append(e.partitions, make([]*Replica, int(id)+1-len(e.partitions))...)
+	id := int(r.partition.Partition)
+	if id >= len(e.partitions) {
+		e.partitions = append(e.partitions, make([]*Replica, id+1-len(e.partitions))...)
 	}
 	e.partitions[id] = r
-	return r
-}
-
-// pickDir is the directory that the metadata names or, if it names none of ours, the one with the fewest partitions.
-func (s *Set) pickDir(want kafka.DirectoryID) *Dir {
-	var best *Dir
-	for _, d := range s.opts.Dirs {
-		if d.Err() != nil {
-			continue
-		}
-		if d.ID == want && !want.IsReserved() {
-			return d
-		}
-		if best == nil || d.replicas < best.replicas {
-			best = d
-		}
-	}
-	return best
 }
 
 func (s *Set) removeTopic(t *topic) {
@@ -389,20 +401,8 @@ func (s *Set) removeReplica(r *Replica) {
 
 func (s *Set) deleteLog(r *Replica) {
 	r.stop()
-	for _, d := range s.opts.Dirs {
-		if d.Log(r.partition) != r.Log() {
-			continue
-		}
-		d.replicas--
-		delay := r.Log().Config().FileDeleteDelay
-		name, err := d.Delete(r.Log(), s.opts.Unique())
-		if err != nil {
-			s.opts.Note("directory could not be renamed for deletion", r.partition, err)
-			return
-		}
-		s.opts.Removed(d.Dir, name, delay)
-		return
-	}
+	s.endMove(r, false)
+	s.deleteDir(s.dirOf(r.Log()), r.Log())
 }
 
 // Configure takes in a change of a topic's configuration.
@@ -420,7 +420,7 @@ func (s *Set) Configure(now time.Time, image *metadata.Image, name string) {
 	c := s.opts.Config(image, name)
 	for _, r := range replicas {
 		if r != nil {
-			r.Log().SetConfig(c.Log)
+			r.configure(c.Log)
 			r.SetMinISR(now, c.MinISR)
 		}
 	}

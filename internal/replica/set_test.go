@@ -203,7 +203,7 @@ func TestCreateFails(t *testing.T) {
 	})
 	w.apply(topicRecord(1, "a"), partitionRecord(1, 0, self))
 	_, err := w.set.Lookup("a", 0)
-	wantErr(t, "lookup", err, kerr.NotLeaderOrFollower)
+	wantErr(t, "lookup", err, kerr.KafkaStorageError)
 	if !w.noted("a-0") {
 		t.Errorf("notes %q", w.notes)
 	}

@@ -75,9 +75,10 @@ func (w *world) open() {
 		Config: func(*metadata.Image, string) TopicConfig { return w.config },
 		Alter:  func(_ *Replica, c replication.ISRChange) { w.note(func() { w.alters = append(w.alters, c) }) },
 		Failed: func(_ *Replica, err error) { w.note(func() { w.failed = append(w.failed, err) }) },
-		Assigned: func(p kafka.TopicIDPartition, _ kafka.DirectoryID) {
+		Assigned: func(p kafka.TopicIDPartition, _ kafka.DirectoryID, _ func()) {
 			w.note(func() { w.assigned = append(w.assigned, p) })
 		},
+		Moving: func(*Replica) {},
 		Rolled: func(*storage.Log) { w.note(func() { w.rolled++ }) },
 		Removed: func(_ *storage.Dir, name string, _ time.Duration) {
 			w.note(func() { w.removed = append(w.removed, name) })

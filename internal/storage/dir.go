@@ -38,6 +38,7 @@ type Dir struct {
 	mu      sync.Mutex // guards what follows; taken after a Log's locks
 	logs    map[kafka.TopicPartition]*Log
 	sorted  []*Log                                           // all of logs in order; nil if they have changed since it was made
+	futures map[kafka.TopicPartition]*Log                    // of replicas on their way into this directory
 	loaded  map[string]map[kafka.TopicPartition]kafka.Offset // checkpoint files as they were at the start
 	written map[kafka.TopicPartition]bool                    // partitions in the recovery point checkpoint on the disk
 	err     error
@@ -61,7 +62,7 @@ func OpenDir(path string, o Options) (*Dir, error) {
 		return nil, fmt.Errorf("lock log directory %s: %w", path, err)
 	}
 	d := &Dir{
-		path: path, o: o, lock: lock, epoch: -1, logs: map[kafka.TopicPartition]*Log{},
+		path: path, o: o, lock: lock, epoch: -1, logs: map[kafka.TopicPartition]*Log{}, futures: map[kafka.TopicPartition]*Log{},
 		loaded: map[string]map[kafka.TopicPartition]kafka.Offset{}, written: map[kafka.TopicPartition]bool{},
 		sums: map[string][32]byte{},
 	}
@@ -185,6 +186,7 @@ func (d *Dir) Partitions() ([]PartitionDir, error) {
 // once for different partitions.
 func (d *Dir) Open(p PartitionDir, c Config, now time.Time) (*Log, Recovery, error) {
 	l := d.newLog(p.Partition, d.path+"/"+p.Name, c)
+	l.future = p.Kind == Future
 	o := openOptions{
 		clean:         d.clean,
 		recoveryPoint: d.loaded[recoveryPointsName][p.Partition],
@@ -250,10 +252,14 @@ func (d *Dir) register(l *Log) error {
 	if d.closed {
 		return ErrClosed
 	}
-	if d.logs[l.partition] != nil {
-		return fmt.Errorf("log of %v is open already", l.partition)
+	of := d.logs
+	if l.future {
+		of = d.futures
 	}
-	d.logs[l.partition] = l
+	if of[l.partition] != nil {
+		return fmt.Errorf("log of %v is open already in %s", l.partition, d.path)
+	}
+	of[l.partition] = l
 	d.sorted = nil
 	return nil
 }
@@ -318,14 +324,17 @@ func (d *Dir) syncNames() error {
 
 // Create makes an empty log that begins at offset 0.
 func (d *Dir) Create(p kafka.TopicPartition, id kafka.TopicID, c Config, now time.Time) (*Log, error) {
+	return d.create(d.newLog(p, d.path+"/"+p.String(), c), id, now)
+}
+
+func (d *Dir) create(l *Log, id kafka.TopicID, now time.Time) (*Log, error) {
 	if err := d.Err(); err != nil {
 		return nil, err
 	}
-	l := d.newLog(p, d.path+"/"+p.String(), c)
 	if _, err := d.o.FS.Stat(l.path); err == nil {
 		return nil, fmt.Errorf("create log %s: the directory exists", l.path)
 	}
-	if err := d.forget(p); err != nil {
+	if err := d.forget(l.partition); err != nil {
 		return nil, err
 	}
 	if err := d.makeDir(l, id); err != nil {
@@ -363,8 +372,8 @@ func (d *Dir) Log(p kafka.TopicPartition) *Log {
 	return d.logs[p]
 }
 
-// Logs lists the open logs by topic and partition. The list isn't the caller's to change: sorting 100,000 logs takes a tenth of a
-// second, and checkpoints ask every few.
+// Logs lists the open logs by topic and partition, without those of replicas on their way into this directory. The list isn't the
+// caller's to change: sorting 100,000 logs takes a tenth of a second, and checkpoints ask every few.
 func (d *Dir) Logs() []*Log {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -376,6 +385,17 @@ func (d *Dir) Logs() []*Log {
 		slices.SortFunc(d.sorted, func(a, b *Log) int { return comparePartitions(a.partition, b.partition) })
 	}
 	return d.sorted
+}
+
+// All lists the open logs and those on their way into this directory. The list isn't the caller's to change.
+func (d *Dir) All() []*Log {
+	d.mu.Lock()
+	moving := len(d.futures) > 0
+	d.mu.Unlock()
+	if !moving {
+		return d.Logs()
+	}
+	return d.which(func(*Log) bool { return true })
 }
 
 // FlushDue lists the logs that want a Flush now: flush.ms has passed, or a segment has rolled.
@@ -397,9 +417,11 @@ func (d *Dir) CompactedLogs() []*Log {
 func (d *Dir) which(want func(l *Log) bool) []*Log {
 	var out []*Log
 	d.mu.Lock()
-	for _, l := range d.logs {
-		if want(l) {
-			out = append(out, l)
+	for _, of := range []map[kafka.TopicPartition]*Log{d.logs, d.futures} {
+		for _, l := range of {
+			if want(l) {
+				out = append(out, l)
+			}
 		}
 	}
 	d.mu.Unlock()
@@ -442,6 +464,9 @@ func (d *Dir) retire(l *Log, name string) (string, error) {
 	if d.logs[l.partition] == l {
 		delete(d.logs, l.partition)
 		d.sorted = nil
+	}
+	if d.futures[l.partition] == l {
+		delete(d.futures, l.partition)
 	}
 	d.mu.Unlock()
 	l.path = to
@@ -499,7 +524,7 @@ func (d *Dir) checkpoint(name string, offset func(l *Log) (kafka.Offset, bool)) 
 	if err := d.Err(); err != nil {
 		return err
 	}
-	logs := d.Logs()
+	logs := d.All()
 	entries := make([]checkpointEntry, 0, len(logs))
 	written := make(map[kafka.TopicPartition]bool, len(logs))
 	for _, l := range logs {
@@ -596,7 +621,7 @@ func (d *Dir) finish(epoch kafka.BrokerEpoch, closeLogs func([]*Log) []error) er
 	}
 	d.closed = true
 	d.mu.Unlock()
-	errs := closeLogs(d.Logs())
+	errs := closeLogs(d.All())
 	errs = append(errs, d.CheckpointRecoveryPoints(), d.CheckpointStartOffsets(), d.CheckpointHighWatermarks(), d.CheckpointCleanedOffsets())
 	if errors.Join(errs...) == nil {
 		if err := vfs.WriteFileAtomic(d.o.FS, d.path, cleanShutdownName, encodeCleanShutdown(epoch)); err != nil {
@@ -616,7 +641,7 @@ func (d *Dir) Abandon() error {
 	if closed {
 		return nil
 	}
-	for _, l := range d.Logs() {
+	for _, l := range d.All() {
 		l.mu.Lock()
 		_ = l.shutLocked(ErrClosed) // nothing is promised about its files
 		l.mu.Unlock()

@@ -95,6 +95,12 @@ func parseDirName(name string) (PartitionDir, bool) {
 	return d, ok
 }
 
+// futureDir is the name of a partition's directory while the replica is on its way into the log directory. Kafka cuts nothing
+// off here, so that a topic's name can be too long for it.
+func futureDir(p kafka.TopicPartition, unique [16]byte) string {
+	return fmt.Sprintf("%s-%d.%x%s", p.Topic, p.Partition, unique, futureDirSuffix)
+}
+
 // renamedDir is the name of a partition's directory that is to be deleted or is stray: unique, so that the topic can be made
 // again meanwhile, and not above 255 bytes, at the topic's expense.
 func renamedDir(p kafka.TopicPartition, unique [16]byte, suffix string) string {

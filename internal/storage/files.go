@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"strings"
 	"sync"
 
 	"github.com/highwater/highwater/internal/vfs"
@@ -195,6 +196,15 @@ func (x *file) rename(name string) error {
 	}
 	x.name = name
 	return nil
+}
+
+// moved takes note that the directory from, in which the file may lie, has got another name.
+func (x *file) moved(from, to string) {
+	x.opening.Lock()
+	defer x.opening.Unlock()
+	if rest, ok := strings.CutPrefix(x.name, from+"/"); ok {
+		x.name = to + "/" + rest
+	}
 }
 
 func (x *file) path() string {

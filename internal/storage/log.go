@@ -33,8 +33,10 @@ type Log struct {
 	// namesDirty means that names in the directory were made since it was synced last.
 	namesDirty atomic.Bool
 	// newDir means that the directory itself and its partition.metadata aren't synced yet.
-	newDir    atomic.Bool
-	failure   atomic.Pointer[error]
+	newDir  atomic.Bool
+	failure atomic.Pointer[error]
+	// moving means that a copy of this log is being made in another directory.
+	moving    atomic.Bool
 	lastFlush atomic.Int64 // ms
 	// cleaned is the first offset that no clean has covered, -1 before the first one: cleaner-offset-checkpoint.
 	cleaned atomic.Int64
@@ -57,6 +59,7 @@ type Log struct {
 	jitter    time.Duration  // of the active segment's age
 	removals  []removal
 	closed    error
+	future    bool // a replica's on its way into this directory
 
 	// flushing lets one Flush run at a time; others wait and often find that it did their work. A truncation holds it, too.
 	// It is taken before mu.

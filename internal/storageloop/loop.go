@@ -151,7 +151,7 @@ func (d *dirLoop) load(ctx context.Context, config func(p kafka.TopicPartition) 
 		if p.Kind == storage.Deleted {
 			d.remove(p.Name, d.o.DeletedPartitionDelay)
 		}
-		if p.Kind != storage.Current || d.dir.Err() != nil {
+		if p.Kind != storage.Current && p.Kind != storage.Future || d.dir.Err() != nil {
 			continue
 		}
 		if ctx.Err() != nil {
@@ -178,7 +178,16 @@ func (d *dirLoop) open(p storage.PartitionDir, c storage.Config) (storage.Recove
 	if err == nil {
 		return r, true
 	}
-	d.o.Log.Error("log could not be opened", "partition", p.Partition, "dir", d.dir.Path(), "error", err)
+	d.o.Log.Error("log could not be opened", "partition", p.Partition, "dir", d.dir.Path(), "name", p.Name, "error", err)
+	if p.Kind == storage.Future {
+		// The replica that it is a copy of may be whole.
+		if d.dir.Err() == nil {
+			if err := d.dir.SetAside(p); err != nil {
+				d.o.Log.Error("future replica could not be set aside", "partition", p.Partition, "error", err)
+			}
+		}
+		return r, false
+	}
 	d.o.PartitionFailed(d.dir, p.Partition, err)
 	return r, false
 }
@@ -244,7 +253,7 @@ func (d *dirLoop) close(epoch kafka.BrokerEpoch) error {
 			}
 		})
 	}
-	for _, log := range d.dir.Logs() {
+	for _, log := range d.dir.All() {
 		work <- log
 	}
 	close(work)
@@ -355,7 +364,7 @@ func (d *dirLoop) keep() {
 		}
 		if !now.Before(producers) {
 			producers = now.Add(d.o.ProducerExpirationCheck)
-			for _, log := range d.dir.Logs() {
+			for _, log := range d.dir.All() {
 				log.ExpireProducers(now)
 			}
 		}
@@ -365,7 +374,7 @@ func (d *dirLoop) keep() {
 
 // retain applies retention to every log.
 func (d *dirLoop) retain(now time.Time) {
-	for _, log := range d.dir.Logs() {
+	for _, log := range d.dir.All() {
 		if d.stopping() || d.dir.Err() != nil {
 			return
 		}

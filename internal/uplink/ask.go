@@ -6,7 +6,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/highwater/highwater/internal/kafka"
 	"github.com/highwater/highwater/internal/kerr"
 )
 
@@ -84,33 +83,5 @@ func (u *Uplink) AlterPartition(topics []kmsg.AlterPartitionRequestTopic, deadli
 			err = kerr.ForCode(resp.ErrorCode)
 		}
 		done(resp, err)
-	})
-}
-
-// AssignDirectories tells the controller in which log directories replicas lie.
-func (u *Uplink) AssignDirectories(where map[kafka.DirectoryID]map[kafka.TopicID][]int32, deadline time.Time, done func(error)) {
-	req := kmsg.NewPtrAssignReplicasToDirsRequest()
-	_, epoch := u.State()
-	req.BrokerID, req.BrokerEpoch = u.opts.Registration.BrokerID, int64(epoch)
-	for dir, topics := range where {
-		rd := kmsg.NewAssignReplicasToDirsRequestDirectory()
-		rd.ID = dir
-		for topic, partitions := range topics {
-			rt := kmsg.NewAssignReplicasToDirsRequestDirectoryTopic()
-			rt.TopicID = topic
-			for _, p := range partitions {
-				rp := kmsg.NewAssignReplicasToDirsRequestDirectoryTopicPartition()
-				rp.Partition = p
-				rt.Partitions = append(rt.Partitions, rp)
-			}
-			rd.Topics = append(rd.Topics, rt)
-		}
-		req.Directories = append(req.Directories, rd)
-	}
-	u.Ask(req, deadline, func(m kmsg.Response, err error) {
-		if resp, ok := m.(*kmsg.AssignReplicasToDirsResponse); ok && err == nil {
-			err = kerr.ForCode(resp.ErrorCode)
-		}
-		done(err)
 	})
 }

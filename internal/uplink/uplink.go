@@ -51,6 +51,7 @@ type Uplink struct {
 	done chan struct{}
 
 	producerIDs producerIDs
+	assignments assignments
 }
 
 // New is an uplink that does nothing before Start.
@@ -59,7 +60,7 @@ func New(o Options) *Uplink {
 		opts: o, log: o.Log, machine: lifecycle.New(o.Lifecycle, time.Now()), state: lifecycle.Starting,
 		changed: make(chan struct{}), wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 	}
-	u.producerIDs.uplink = u
+	u.producerIDs.uplink, u.assignments.uplink = u, u
 	return u
 }
 

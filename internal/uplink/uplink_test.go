@@ -284,16 +284,13 @@ func TestAwaitClosed(t *testing.T) {
 	})
 }
 
-// AlterPartition and AssignDirectories carry this broker's id and epoch, and bring back the answer's error.
+// AlterPartition carries this broker's id and epoch, and bring back the answer's error.
 func TestRequestsOfThisBroker(t *testing.T) {
 	code := int16(0)
 	var last kmsg.Request
 	u := newUplink(func(req kmsg.Request) (kmsg.Response, error) {
 		last = req
-		if _, ok := req.(*kmsg.AlterPartitionRequest); ok {
-			return &kmsg.AlterPartitionResponse{ErrorCode: code}, nil
-		}
-		return &kmsg.AssignReplicasToDirsResponse{ErrorCode: code}, nil
+		return &kmsg.AlterPartitionResponse{ErrorCode: code}, nil
 	})
 	for _, want := range []*kerr.Error{nil, kerr.StaleBrokerEpoch} {
 		code = 0
@@ -309,11 +306,6 @@ func TestRequestsOfThisBroker(t *testing.T) {
 		deadline := time.Now().Add(time.Minute)
 		u.AlterPartition([]kmsg.AlterPartitionRequestTopic{{TopicID: [16]byte{1}}}, deadline, func(_ *kmsg.AlterPartitionResponse, err error) { check(err) })
 		if q := last.(*kmsg.AlterPartitionRequest); q.BrokerID != 1 || len(q.Topics) != 1 {
-			t.Errorf("%+v", q)
-		}
-		where := map[kafka.DirectoryID]map[kafka.TopicID][]int32{{1}: {{2}: {3, 4}}}
-		u.AssignDirectories(where, deadline, check)
-		if q := last.(*kmsg.AssignReplicasToDirsRequest); q.BrokerID != 1 || len(q.Directories) != 1 || q.Directories[0].ID != [16]byte{1} || len(q.Directories[0].Topics[0].Partitions) != 2 {
 			t.Errorf("%+v", q)
 		}
 	}

@@ -153,7 +153,7 @@ func (s *scene) advertisedBy(controller bool) map[int16][2]int16 {
 var mustServe = map[bool][]string{
 	false: {"Produce", "Fetch", "ListOffsets", "Metadata", "ApiVersions", "CreateTopics", "DeleteTopics", "CreatePartitions", "DescribeTopicPartitions", "DescribeConfigs",
 		"AlterConfigs", "IncrementalAlterConfigs", "OffsetForLeaderEpoch", "DescribeCluster", "InitProducerID", "DescribeQuorum",
-		"DeleteRecords"},
+		"DeleteRecords", "AlterReplicaLogDirs", "DescribeLogDirs"},
 	true: {"ApiVersions", "CreateTopics", "DeleteTopics", "CreatePartitions", "AlterConfigs", "IncrementalAlterConfigs", "DescribeCluster", "DescribeQuorum",
 		"AllocateProducerIDs", "BrokerRegistration", "BrokerHeartbeat", "ControllerRegistration", "Envelope"},
 }
