@@ -5,8 +5,6 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/highwater/highwater/internal/config"
-	"github.com/highwater/highwater/internal/metadata"
 	"github.com/highwater/highwater/internal/replica"
 	"github.com/highwater/highwater/internal/storage"
 	"github.com/highwater/highwater/internal/storageloop"
@@ -77,24 +75,14 @@ func (n *Node) dirFailed(failed *storage.Dir, err error) {
 	n.replicas.DirFailed(failed, err)
 }
 
-const moveRateKey = "replica.alter.log.dirs.io.max.bytes.per.second"
-
 // newMover makes what copies replicas between log directories.
 func (n *Node) newMover() *storageloop.Mover {
 	threads := len(n.static.LogDirs)
 	if v := n.static.Value("num.replica.alter.log.dirs.threads"); !v.Null {
 		threads = int(v.Int)
 	}
-	return storageloop.NewMover(storageloop.MoverOptions{Threads: threads, Rate: func() int64 {
-		image := n.Image()
-		key := config.BrokerQuotaTable.Lookup(moveRateKey)
-		for _, name := range []string{n.idText(), ""} {
-			if text, ok := overrides(image, metadata.ResourceBroker, name)[moveRateKey]; ok {
-				if v, err := key.Parse(text); err == nil {
-					return v.Int
-				}
-			}
-		}
-		return key.DefaultValue().Int
-	}})
+	return storageloop.NewMover(storageloop.MoverOptions{
+		Threads: threads,
+		Rate:    func() int64 { return n.Config().BrokerQuota("replica.alter.log.dirs.io.max.bytes.per.second") },
+	})
 }
