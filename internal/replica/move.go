@@ -184,8 +184,11 @@ func (r *Replica) finishMove(now time.Time, m *move, buf []byte) MoveState {
 	r.mu.Unlock()
 	from := s.dirOf(old)
 	s.deleteDir(from, old)
-	if err := errors.Join(from.CheckpointRecoveryPoints(), from.CheckpointStartOffsets(), from.CheckpointHighWatermarks()); err != nil {
-		s.opts.Note("checkpoints of the directory that a replica left", r.partition, err)
+	for _, d := range []*Dir{from, m.dir} {
+		err := errors.Join(d.CheckpointRecoveryPoints(), d.CheckpointStartOffsets(), d.CheckpointHighWatermarks(), d.CheckpointCleanedOffsets())
+		if err != nil && d.online() {
+			s.opts.Note("checkpoints after a move between log directories", r.partition, err)
+		}
 	}
 	s.opts.Note("replica moved into another log directory", r.partition, nil)
 	return MoveDone

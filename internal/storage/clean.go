@@ -100,6 +100,9 @@ func (c *Cleaner) Release() {
 func (c *Cleaner) Clean(l *Log, r CleanRange, now time.Time) (CleanStats, error) {
 	c.log, c.now, c.stats, c.paced = l, now.UnixMilli(), CleanStats{EndOffset: r.FirstDirty}, 0
 	cuts, first := l.cuts.Load(), l.view.Load().segments[0].base
+	if l.Moving() {
+		return c.stats, ErrCleaningAborted
+	}
 	end, err := c.clean(r, cuts)
 	c.log, c.current = nil, nil
 	switch {

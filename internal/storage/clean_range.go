@@ -85,6 +85,10 @@ func (l *Log) CleanRange(now time.Time) (CleanRange, error) {
 		l.cleaned.CompareAndSwap(r.FirstDirty, start)
 		r.FirstDirty = start
 	}
+	if l.Moving() {
+		r.FirstUncleanable = r.FirstDirty
+		return r, nil
+	}
 	limit := min(l.LastStableOffset(l.hw.Load()), v.active().base)
 	if lag := c.MinCompactionLag; lag > 0 {
 		for _, s := range v.sealedFrom(r.FirstDirty) {

@@ -94,7 +94,12 @@ func (d *Dir) SetAside(p PartitionDir) error {
 
 // SetMoving says whether a copy of this log is being made in another directory. Meanwhile it must not be compacted: the copy
 // could keep what a tombstone deletes that is gone when copying comes to its place.
-func (l *Log) SetMoving(yes bool) { l.moving.Store(yes) }
+func (l *Log) SetMoving(yes bool) {
+	l.moving.Store(yes)
+	if yes {
+		l.cuts.Add(1) // ends a clean that is under way
+	}
+}
 
 // Moving tells what SetMoving said last.
 func (l *Log) Moving() bool { return l.moving.Load() }
@@ -302,6 +307,7 @@ func (l *Log) TakeOver(from *Log) error {
 func (l *Log) inheritLocked(from *Log) error {
 	start := from.start.Load()
 	l.hw.Store(max(l.hw.Load(), from.hw.Load()))
+	l.cleaned.Store(from.cleaned.Load()) // nothing was compacted while the log was copied
 	l.advanceStartLocked(start)
 	l.epochs.inherit(from.epochs.list())
 	l.epochs.truncateStart(l.start.Load())
