@@ -348,6 +348,8 @@ func TestServerArgs(t *testing.T) {
 	f("java -Xmx1G -cp x kafka.Kafka a.properties --override node.id=1", "a.properties --override node.id=1")
 	f("/opt/kafka-server-start.sh a.properties", "a.properties")
 	f("/usr/bin/highwater server-start a.properties", "a.properties")
+	f("/usr/bin/highwater run-class -name x kafka.Kafka a.properties", "a.properties")
+	f("/opt/kafka-run-class.sh kafka.Kafka a.properties", "a.properties")
 	f("highwater dev --dir x", "--dir x")
 	f("highwater topics --list", "-")
 	f("java -cp x kafka.Other", "-")

@@ -73,7 +73,11 @@ func runServerStart(e *Env) int {
 		}
 	}
 	if daemon {
-		return startDaemon(e, file, overrides)
+		run := []string{"server-start", file}
+		for _, o := range overrides {
+			run = append(run, "--override", o)
+		}
+		return startDaemon(e, "kafkaServer.out", run)
 	}
 	c, err := serverConfig(file, overrides)
 	if err != nil {
@@ -204,9 +208,9 @@ func fatalStart(e *Env, err error) int {
 	return 1
 }
 
-// startDaemon runs the same command in the background, detached from the terminal, with its output in logs/kafkaServer.out
-// of LOG_DIR or the current directory.
-func startDaemon(e *Env, file string, overrides []string) int {
+// startDaemon runs this binary in the background, detached from the terminal, with its output in a file of LOG_DIR or of the
+// directory logs.
+func startDaemon(e *Env, output string, args []string) int {
 	dir := os.Getenv("LOG_DIR")
 	if dir == "" {
 		dir = "logs"
@@ -217,17 +221,13 @@ func startDaemon(e *Env, file string, overrides []string) int {
 	}
 	var out *os.File
 	if err == nil {
-		out, err = os.OpenFile(filepath.Join(dir, "kafkaServer.out"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+		out, err = os.OpenFile(filepath.Join(dir, output), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	}
 	if err != nil {
 		e.Errorf("%s: %v", e.Name, err)
 		return 1
 	}
 	defer out.Close()
-	args := []string{"server-start", file}
-	for _, o := range overrides {
-		args = append(args, "--override", o)
-	}
 	cmd := exec.Command(self, args...)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

@@ -112,7 +112,8 @@ func serverArgs(argv []string) ([]string, bool) {
 		return argv[1:], true
 	case len(argv) > 1 && base(argv[0]) == "highwater" && (argv[1] == "dev" || strings.TrimPrefix(base(argv[1]), "kafka-") == "server-start"):
 		return argv[2:], true
-	case base(argv[0]) == "java":
+	case base(argv[0]) == "java" || base(argv[0]) == "kafka-run-class" ||
+		len(argv) > 1 && base(argv[0]) == "highwater" && strings.TrimPrefix(base(argv[1]), "kafka-") == "run-class":
 		for i, a := range argv {
 			if a == "kafka.Kafka" {
 				return argv[i+1:], true

@@ -22,6 +22,7 @@ func tools() []Tool {
 		{Name: "get-offsets", Summary: "print offsets of partitions", Run: runGetOffsets},
 		{Name: "broker-api-versions", Summary: "print the APIs and versions of each broker", Run: runBrokerAPIVersions},
 		{Name: "dump-log", Summary: "print and check the files of a partition: segments, indexes, snapshots", Run: runDumpLog},
+		{Name: "run-class", Summary: "run the tool that a class of Kafka's is", Run: runClass},
 		{Name: "storage", Summary: "format and show log directories, print random ids", Run: runStorage},
 		{Name: "server-start", Summary: "run a node", Run: runServerStart},
 		{Name: "server-stop", Summary: "stop the nodes that run on this machine", Run: runServerStop},
