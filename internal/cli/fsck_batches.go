@@ -28,7 +28,10 @@ func (p *fsckPartition) segment(i int) {
 	}
 	if err != nil {
 		p.unreadable(s.log, err)
-		p.walk.contiguous = false
+		p.walk.contiguous, p.walk.complete = false, false
+		if i+1 < len(p.segments) {
+			p.walk.next = p.segments[i+1].base // what is missing is not known
+		}
 		return
 	}
 	p.counts.Bytes += p.scan.size + p.offsets.size + p.times.size
@@ -56,8 +59,12 @@ func (p *fsckPartition) segment(i int) {
 	end.gap(s.base, true)
 	w.next = max(w.next, s.base)
 	p.compareSnapshots(s.base)
-	if err := end.walk(); err != nil && !p.unreadable(s.log, err) {
-		w.contiguous = false
+	if err := end.walk(); err != nil {
+		p.unreadable(s.log, err)
+		w.contiguous, w.complete = false, false
+		if end.limit != math.MaxInt64 {
+			w.next = end.limit // what is missing is not known
+		}
 	}
 	if w.cut != nil && w.cut.File == s.log {
 		w.gone += p.scan.size - w.cut.Position
@@ -65,9 +72,6 @@ func (p *fsckPartition) segment(i int) {
 			// It is read only because an index is bad: the segments behind it stay.
 			p.closeCut()
 		}
-	}
-	if p.progress != nil {
-		p.progress(p.scan.size)
 	}
 }
 
@@ -84,9 +88,6 @@ func (p *fsckPartition) countLost(i int) {
 		if frame == fsckTorn {
 			break
 		}
-	}
-	if p.progress != nil {
-		p.progress(p.scan.size)
 	}
 }
 
@@ -180,7 +181,7 @@ func (e *fsckBatches) walk() error {
 }
 
 // defect notes what is wrong at a place in the log. cuts tells whether Kafka cuts the log off there when it recovers the segment.
-func (e *fsckBatches) defect(check string, pos int64, cuts bool, b record.Batch, format string, args ...any) {
+func (e *fsckBatches) defect(check string, pos int64, cuts bool, b record.Batch, format string, args ...any) *fsckFinding {
 	p, w := e.p, &e.p.walk
 	e.broken = true
 	place := fmt.Sprintf("at byte %d, after offset %d: ", pos, w.next-1)
@@ -191,7 +192,6 @@ func (e *fsckBatches) defect(check string, pos int64, cuts bool, b record.Batch,
 	case recovered && cuts:
 		w.cut = f
 		w.lost += fsckCount(b)
-		return
 	case recovered:
 		f.Kafka = "does not notice."
 		f.Highwater = fmt.Sprintf("truncates the log to offset %d when it recovers the segment.", w.next)
@@ -201,6 +201,7 @@ func (e *fsckBatches) defect(check string, pos int64, cuts bool, b record.Batch,
 		f.Kafka = "does not notice at its start, for the place lies below the recovery point. A consumer that comes to this place goes no further, a follower neither, and the cleaner leaves the log alone."
 		f.Highwater = "checks the batch before it is served: an error that names file and position, and no wrong byte."
 	}
+	return f
 }
 
 // frame notes that at pos there is no batch.
@@ -233,10 +234,18 @@ func (e *fsckBatches) frame(frame fsckFrame, b record.Batch, pos int64, why stri
 	if frame == fsckBad {
 		check = "no-batch"
 	}
-	e.defect(check, pos, true, b, "%s; %d bytes are left", why, left)
-	if f := p.findings.list[len(p.findings.list)-1]; f.Kafka != "" && last && w.cut == nil && p.clean {
+	f := e.defect(check, pos, true, nil, "%s; %d bytes are left", why, left)
+	switch {
+	case w.cut != nil:
+		if frame == fsckTorn {
+			w.lost += fsckCount(b)
+		}
+	case last && p.clean:
 		f.Kafka = "does not notice: it appends behind this, and what it appends there it cannot read again."
 		f.WayOut = "remove " + storage.CleanShutdownFile + " while the broker is stopped: then it recovers the log and cuts the rest off."
+	}
+	if w.cut == nil && !last {
+		w.next = max(w.next, e.limit) // that offsets are missing has been said
 	}
 }
 
@@ -264,6 +273,16 @@ func (e *fsckBatches) whole(b record.Batch, pos int64, frame fsckFrame) bool {
 		w.contiguous, w.complete = false, false
 		return false
 	}
+	if p.scan.magic > 2 {
+		f := e.defect("batch-magic", pos, false, b, "the batch of offsets %d to %d has magic %d", b.BaseOffset(), b.LastOffset(), p.scan.magic)
+		f.Kafka = "reads a batch of any later format as one of magic 2."
+		if !p.recovers(e.i) {
+			f.Highwater = "does not serve it: an error that names file and position."
+		}
+		w.contiguous, w.complete = false, false
+		w.next = max(w.next, b.LastOffset()+1)
+		return false
+	}
 	if why := fsckHeader(b); why != "" {
 		e.defect("batch-header", pos, false, b, "the header of the batch of offsets %d to %d contradicts itself: %s", b.BaseOffset(), b.LastOffset(), why)
 		return false
@@ -282,8 +301,7 @@ func (e *fsckBatches) batch(b record.Batch, pos int64, frame fsckFrame) error {
 	}
 	switch {
 	case first < w.next:
-		e.defect("batch-order", pos, false, b, "the offsets %d to %d of a batch do not follow %d", first, last, w.next-1)
-		f := p.findings.list[len(p.findings.list)-1]
+		f := e.defect("batch-order", pos, false, b, "the offsets %d to %d of a batch do not follow %d", first, last, w.next-1)
 		if p.recovers(e.i) {
 			f.Kafka = "does not notice, unless the batch gets an index entry when it recovers the segment: then it empties the segment from its start and drops those after it."
 		}
@@ -341,8 +359,8 @@ func (e *fsckBatches) batch(b record.Batch, pos int64, frame fsckFrame) error {
 // records notes that a batch with a good checksum has records that cannot be read: so it was written.
 func (e *fsckBatches) records(b record.Batch, pos int64, err error) {
 	control := b.Control() && b.HasProducerID()
-	e.defect("records", pos, control, b, "the batch of offsets %d to %d has the right checksum, and its records cannot be read: %s", b.BaseOffset(), b.LastOffset(), fsckReason(err))
-	if f := e.p.findings.list[len(e.p.findings.list)-1]; e.p.walk.cut == nil {
+	f := e.defect("records", pos, control, b, "the batch of offsets %d to %d has the right checksum, and its records cannot be read: %s", b.BaseOffset(), b.LastOffset(), fsckReason(err))
+	if e.p.walk.cut == nil {
 		f.Kafka = "does not notice at its start, for it does not look into batches. A consumer that comes to this place goes no further, and the cleaner leaves the log alone."
 		f.Highwater = ""
 	}

@@ -49,7 +49,6 @@ func (c *fsckCheck) run() (*fsckReport, error) {
 		for _, p := range d.dirs {
 			k := d.partition(p)
 			k.deep, k.live = c.deep, c.live
-			k.progress = func(n int64) { c.done.Add(n) }
 			d.checks = append(d.checks, k)
 		}
 		c.total.Add(int64(len(d.dirs)))
@@ -149,7 +148,7 @@ func (c *fsckCheck) partitions() {
 		wg.Add(1)
 		go func() { // ends when work is closed, below
 			defer wg.Done()
-			var scan fsckScan
+			scan := fsckScan{progress: func(n int64) { c.done.Add(n) }}
 			for p := range work {
 				p.scan = scan
 				p.policy = c.policyOf(p.dir.Partition.Topic)

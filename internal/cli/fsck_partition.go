@@ -41,8 +41,6 @@ type fsckPartition struct {
 
 	// eachBatch, if set, gets each batch that will be in the log after Kafka's next start.
 	eachBatch func(record.Batch)
-	// progress, if set, is told how many bytes were read.
-	progress func(int64)
 
 	findings fsckFindings
 	counts   fsckCounts

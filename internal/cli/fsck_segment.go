@@ -25,6 +25,10 @@ type fsckScan struct {
 	pos       int64 // of the next batch
 	buf       []byte
 	from, end int64 // of the file, in buf
+
+	magic int8 // of the last batch, if it was above 2
+
+	progress func(int64) // if set, is told how many bytes were read
 }
 
 func (s *fsckScan) open(f vfs.File) error {
@@ -56,6 +60,11 @@ func (s *fsckScan) next() (b record.Batch, pos int64, frame fsckFrame, why strin
 	if err != nil {
 		return nil, pos, fsckBad, "", err
 	}
+	s.magic = 2
+	if len(head) >= record.PeekHeader && record.Batch(head).Magic() > 2 {
+		// As Kafka does, a later format is read as this one; the buffer is ours to change.
+		s.magic, head[record.PeekHeader-1] = record.Batch(head).Magic(), 2
+	}
 	size, whole, perr := record.PeekSize(head)
 	switch {
 	case perr != nil || !whole:
@@ -76,6 +85,9 @@ func (s *fsckScan) next() (b record.Batch, pos int64, frame fsckFrame, why strin
 	data, err := s.read(pos, size)
 	if err != nil {
 		return nil, pos, fsckBad, "", err
+	}
+	if s.magic > 2 {
+		data[record.PeekHeader-1] = 2 // it may have been read anew
 	}
 	s.pos += int64(size)
 	return record.Batch(data), pos, fsckWhole, "", nil
@@ -101,6 +113,9 @@ func (s *fsckScan) read(pos int64, n int) ([]byte, error) {
 			return nil, err
 		}
 		s.from, s.end = pos, pos+int64(got)
+		if s.progress != nil {
+			s.progress(int64(got))
+		}
 		if got < n {
 			return nil, io.ErrUnexpectedEOF // cut off since it was opened
 		}
