@@ -322,6 +322,9 @@ func (l *Log) rollLocked(base kafka.Offset, now time.Time) (bool, error) {
 	}
 	// What is still in memory of the old segment's indexes goes into the files now, in case that the process is killed before
 	// the Flush that a roll asks for.
+	if err := s.trim(); err != nil {
+		return false, l.fail(err)
+	}
 	s.mu.Lock()
 	err := s.idx.endTimes(s.base)
 	if err == nil {
@@ -372,13 +375,19 @@ func (l *Log) syncNamesLocked() error {
 // newSegmentLocked makes the files of an empty segment.
 func (l *Log) newSegmentLocked(base kafka.Offset, now time.Time) (*segment, error) {
 	name := l.path + "/" + segmentName(base, logSuffix)
-	x, _, err := l.files.create(name)
+	x, f, err := l.files.create(name)
 	if err != nil {
 		return nil, fmt.Errorf("create segment: %w", err)
 	}
-	x.release()
 	s := &segment{base: base, log: x}
 	s.setEnd(base, 0)
+	if c := l.config.Load(); c.Preallocate {
+		err = s.preallocate(f, c.SegmentBytes)
+	}
+	x.release()
+	if err != nil {
+		return nil, fmt.Errorf("preallocate segment %s: %w", name, err)
+	}
 	idx := l.newIndexes(s)
 	if err := l.resetIndexFiles(s, idx); err != nil {
 		return nil, fmt.Errorf("create indexes of segment %s: %w", name, err)

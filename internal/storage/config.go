@@ -28,7 +28,7 @@ type Config struct {
 	FlushMessages int64         // flush.messages: records after which an append must be synced; MaxInt64 for never
 	FlushInterval time.Duration // flush.ms: age after which storageloop syncs; MaxInt64 for never
 
-	Preallocate bool // preallocate: of no effect yet
+	Preallocate bool // preallocate: a new segment's file has SegmentBytes at once, and is cut to what is in it when it rolls or closes
 
 	DeleteRetention        time.Duration // delete.retention.ms
 	MinCompactionLag       time.Duration // min.compaction.lag.ms

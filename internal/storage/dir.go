@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -41,6 +42,8 @@ type Dir struct {
 	futures map[kafka.TopicPartition]*Log                    // of replicas on their way into this directory
 	loaded  map[string]map[kafka.TopicPartition]kafka.Offset // checkpoint files as they were at the start
 	written map[kafka.TopicPartition]bool                    // partitions in the recovery point checkpoint on the disk
+	refused map[kafka.TopicPartition]error                   // logs that couldn't be opened, and why
+	doubt   error                                            // see Doubt
 	err     error
 	closed  bool
 
@@ -64,7 +67,7 @@ func OpenDir(path string, o Options) (*Dir, error) {
 	d := &Dir{
 		path: path, o: o, lock: lock, epoch: -1, logs: map[kafka.TopicPartition]*Log{}, futures: map[kafka.TopicPartition]*Log{},
 		loaded: map[string]map[kafka.TopicPartition]kafka.Offset{}, written: map[kafka.TopicPartition]bool{},
-		sums: map[string][32]byte{},
+		refused: map[kafka.TopicPartition]error{}, sums: map[string][32]byte{},
 	}
 	d.SetProducerExpiration(o.ProducerExpiration)
 	if err := d.readSmallFiles(); err != nil {
@@ -187,18 +190,22 @@ func (d *Dir) Partitions() ([]PartitionDir, error) {
 func (d *Dir) Open(p PartitionDir, c Config, now time.Time) (*Log, Recovery, error) {
 	l := d.newLog(p.Partition, d.path+"/"+p.Name, c)
 	l.future = p.Kind == Future
-	o := openOptions{
-		clean:         d.clean,
-		recoveryPoint: d.loaded[recoveryPointsName][p.Partition],
-		startOffset:   d.loaded[startOffsetsName][p.Partition],
-		highWatermark: d.loaded[highWatermarksName][p.Partition],
-		now:           now,
-	}
+	o := openOptions{clean: d.clean, now: now}
+	d.mu.Lock()
+	o.recoveryPoint = d.loaded[recoveryPointsName][p.Partition]
+	o.startOffset = d.loaded[startOffsetsName][p.Partition]
+	o.highWatermark = d.loaded[highWatermarksName][p.Partition]
 	if cleaned, ok := d.loaded[cleanerOffsetsName][p.Partition]; ok {
 		l.cleaned.Store(max(cleaned, 0))
 	}
+	d.mu.Unlock()
 	r, err := d.load(l, o)
 	if err != nil {
+		if !l.future { // the replica that it is a copy of may be whole
+			d.mu.Lock()
+			d.refused[p.Partition] = err
+			d.mu.Unlock()
+		}
 		return nil, r, err
 	}
 	if err := d.register(l); err != nil {
@@ -211,6 +218,87 @@ func (d *Dir) Open(p PartitionDir, c Config, now time.Time) (*Log, Recovery, err
 		}
 	}
 	return l, r, nil
+}
+
+// Survey is how many bytes recovery of a partition may have to read: those of the segments from its recovery point on. What can't be
+// read counts nothing; Open says why.
+func (d *Dir) Survey(p PartitionDir) int64 {
+	entries, err := d.o.FS.List(d.path + "/" + p.Name)
+	if err != nil {
+		return 0
+	}
+	point := d.loaded[recoveryPointsName][p.Partition]
+	var total int64
+	for i := len(entries) - 1; i >= 0; i-- { // names sort as offsets do
+		base, suffix, ok := parseSegmentName(entries[i].Name())
+		if !ok || suffix != logSuffix {
+			continue
+		}
+		if st, err := d.o.FS.Stat(d.path + "/" + p.Name + "/" + entries[i].Name()); err == nil {
+			total += st.Size()
+		}
+		if base < point {
+			break
+		}
+	}
+	return total
+}
+
+// RecoveredBytes is how much recovery has read so far, of all logs of this directory.
+func (d *Dir) RecoveredBytes() int64 { return d.recovered.Load() }
+
+// Loaded says that all partitions are open: what the checkpoints said of them isn't kept any longer, but for those that couldn't be
+// opened. The next start shall judge them as this one did.
+func (d *Dir) Loaded() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for name, offsets := range d.loaded {
+		kept := make(map[kafka.TopicPartition]kafka.Offset)
+		for tp := range d.refused {
+			if o, ok := offsets[tp]; ok {
+				kept[tp] = o
+			}
+		}
+		d.loaded[name] = kept
+	}
+}
+
+// Doubt says why the directory gets no mark of a clean shutdown though it didn't fail: a log couldn't be opened, or a batch that is bad
+// was found in one. After such a mark the next start would believe what it finds. nil if there is nothing.
+func (d *Dir) Doubt() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.doubt != nil || len(d.refused) == 0 {
+		return d.doubt
+	}
+	first := slices.MinFunc(slices.Collect(maps.Keys(d.refused)), comparePartitions)
+	return d.refused[first]
+}
+
+// blame notes that a read came upon something bad.
+func (d *Dir) blame(err error) {
+	var c *CorruptError
+	if !errors.As(err, &c) {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.doubt == nil {
+		d.doubt = err
+	}
+}
+
+// others are what a checkpoint says of partitions whose logs aren't open: they aren't yet, or couldn't be opened.
+func (d *Dir) others(name string) (out []checkpointEntry) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for tp, o := range d.loaded[name] {
+		if d.logs[tp] == nil && d.futures[tp] == nil {
+			out = append(out, checkpointEntry{tp, o})
+		}
+	}
+	slices.SortFunc(out, func(a, b checkpointEntry) int { return comparePartitions(a.partition, b.partition) })
+	return out
 }
 
 func (d *Dir) newLog(p kafka.TopicPartition, path string, c Config) *Log {
@@ -358,6 +446,10 @@ func (d *Dir) create(l *Log, id kafka.TopicID, now time.Time) (*Log, error) {
 func (d *Dir) forget(p kafka.TopicPartition) error {
 	d.mu.Lock()
 	stale := d.written[p]
+	for _, offsets := range d.loaded {
+		delete(offsets, p)
+	}
+	delete(d.refused, p)
 	d.mu.Unlock()
 	if !stale {
 		return nil
@@ -533,6 +625,10 @@ func (d *Dir) checkpoint(name string, offset func(l *Log) (kafka.Offset, bool)) 
 			written[l.partition] = true
 		}
 	}
+	for _, e := range d.others(name) {
+		entries = append(entries, e)
+		written[e.partition] = true
+	}
 	content := encodeOffsets(entries)
 	sum := sha256.Sum256(content)
 	if d.sums[name] == sum {
@@ -596,7 +692,7 @@ func (d *Dir) randomJitter(upTo time.Duration) time.Duration {
 	return time.Duration(d.o.Rand.Int64N(int64(min(upTo, Never-1)) + 1))
 }
 
-// Close closes the logs that are open, writes the checkpoints and, if nothing failed, the clean-shutdown mark with the
+// Close closes the logs that are open, writes the checkpoints and, if nothing failed and there is no Doubt, the clean-shutdown mark with the
 // broker's epoch; then it gives the lock back.
 func (d *Dir) Close(epoch kafka.BrokerEpoch) error {
 	return d.finish(epoch, func(logs []*Log) []error {
@@ -623,7 +719,7 @@ func (d *Dir) finish(epoch kafka.BrokerEpoch, closeLogs func([]*Log) []error) er
 	d.mu.Unlock()
 	errs := closeLogs(d.All())
 	errs = append(errs, d.CheckpointRecoveryPoints(), d.CheckpointStartOffsets(), d.CheckpointHighWatermarks(), d.CheckpointCleanedOffsets())
-	if errors.Join(errs...) == nil {
+	if errors.Join(errs...) == nil && d.Doubt() == nil {
 		if err := vfs.WriteFileAtomic(d.o.FS, d.path, cleanShutdownName, encodeCleanShutdown(epoch)); err != nil {
 			errs = append(errs, fmt.Errorf("write the clean-shutdown mark of %s: %w", d.path, err))
 		}

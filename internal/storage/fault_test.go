@@ -177,6 +177,13 @@ func TestBitFlipBelowRecoveryPoint(t *testing.T) {
 	if err := l.Err(); err != nil {
 		t.Fatalf("the log failed as a whole: %v", err)
 	}
+	// After a clean stop nobody would check it any more.
+	if err := d.Close(1); err != nil {
+		t.Fatal(err)
+	}
+	if d = newDir(t, fsys); d.clean {
+		t.Error("a mark of a clean stop over a batch that is known to be bad")
+	}
 }
 
 // TestRollRules: size, age by the records' timestamps, age by the clock without timestamps, a full index, and an offset that is

@@ -289,6 +289,10 @@ func (l *Log) finishLocked() error {
 	v := l.view.Load()
 	s := v.active()
 	end := s.next()
+	trimmed := s.preallocated
+	if err := s.trim(); err != nil {
+		return err
+	}
 	s.mu.Lock()
 	var err error
 	if s.idx != nil {
@@ -303,7 +307,7 @@ func (l *Log) finishLocked() error {
 		return err
 	}
 	segments := l.unsyncedSegments(v)
-	if s.dirty() && (len(segments) == 0 || segments[len(segments)-1] != s) {
+	if (s.dirty() || trimmed) && (len(segments) == 0 || segments[len(segments)-1] != s) {
 		segments = append(segments, s)
 	}
 	if err := l.syncSegments(l.path, segments, nil, l.unsynced); err != nil {

@@ -74,6 +74,9 @@ func (l *Log) Read(offset kafka.Offset, maxBytes int, minOneBatch bool, end kafk
 		if err != nil && isNotExist(err) && l.view.Load() != v {
 			continue // retention was faster than we
 		}
+		if err != nil {
+			l.dir.blame(err)
+		}
 		return s, err
 	}
 }
@@ -449,7 +452,9 @@ func (l *Log) eachBatch(s *segment, pos int64, f func(b record.Batch) (more bool
 		}
 		if s.unverified.Load() {
 			if err := b.Check(); err != nil {
-				return corrupt(file.Name(), at, "%v", err)
+				err = corrupt(file.Name(), at, "the batch at offset %d: %v", b.BaseOffset(), err)
+				l.dir.blame(err)
+				return err
 			}
 		}
 		if more, err := f(b); err != nil || !more {

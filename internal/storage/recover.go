@@ -413,14 +413,14 @@ func (l *Log) recoverSegments(segments []*segment, o openOptions, r *Recovery) (
 		s.unverified.Store(true)
 		if err := l.checkTxnIndex(s); err != nil {
 			r.note("%v: recovering the segment", err)
-			if _, err := l.recoverSegment(segments[:i], s, o, r, true); err != nil {
+			if _, _, err := l.recoverSegment(segments[:i], s, o, r, true); err != nil {
 				return nil, 0, err
 			}
 		}
 	}
 	for i := first; i < len(segments); i++ {
 		s := segments[i]
-		cut, err := l.recoverSegment(segments[:i], s, o, r, false)
+		cut, zeros, err := l.recoverSegment(segments[:i], s, o, r, false)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -431,6 +431,10 @@ func (l *Log) recoverSegments(segments []*segment, o openOptions, r *Recovery) (
 			r.note("the segment after %d of %v is missing its beginning: the log ends at %d", s.base, l.partition, s.next())
 		}
 		if cut == 0 && !hole {
+			continue
+		}
+		if zeros && i+1 < len(segments) && s.next() == segments[i+1].base {
+			// It was preallocated, and a power cut undid that it was trimmed when it rolled.
 			continue
 		}
 		r.TruncatedTo = s.next()
@@ -487,10 +491,11 @@ func (l *Log) checkTxnIndex(s *segment) error {
 }
 
 // recoverSegment reads a segment, from the recovery point on if that can be done (resume), cuts it off before its first bad
-// batch, and makes its indexes anew. It returns how many bytes it cut. What lies below the recovery point was synced once, and
+// batch, and makes its indexes anew. It returns how many bytes it cut, and whether those
+// were zeros, of a preallocated file. What lies below the recovery point was synced once, and
 // cutting it off would take all that follows along, so a bad batch there is an error. Of a segment that lies below as a whole only
 // the indexes are made anew, atomically, since the next start trusts them.
-func (l *Log) recoverSegment(before []*segment, s *segment, o openOptions, r *Recovery, below bool) (cut int64, err error) {
+func (l *Log) recoverSegment(before []*segment, s *segment, o openOptions, r *Recovery, below bool) (cut int64, zeros bool, err error) {
 	r.Recovered++
 	size := s.size()
 	s.setEnd(s.base+math.MaxInt32+1, size) // where it really ends is what we are about to find
@@ -498,42 +503,42 @@ func (l *Log) recoverSegment(before []*segment, s *segment, o openOptions, r *Re
 	resumed := false
 	if !below && !o.whole && o.recoveryPoint > s.base {
 		if from, resumed, err = l.resume(before, s, o, r); err != nil {
-			return 0, err
+			return 0, false, err
 		}
 	}
 	if !resumed {
 		if from, err = l.startWhole(before, s, o, r, below); err != nil {
-			return 0, err
+			return 0, false, err
 		}
 	}
 	known := from.ps.end
-	cut, err = l.readSegmentLocked(s, from, o, r, below)
+	cut, zeros, err = l.recoverFrom(s, from, o, r, below)
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	if resumed && s.next() < known {
 		// The file is shorter than when it was synced last: what the snapshot knows of is gone.
 		s.setEnd(s.base, s.size())
 		o.whole = true
-		again, err := l.recoverSegment(before, s, o, r, false)
-		return cut + again, err
+		again, _, err := l.recoverSegment(before, s, o, r, false)
+		return cut + again, zeros && again == 0, err
 	}
 	s.checkedFrom.Store(from.pos)
 	s.unverified.Store(from.pos > 0)
 	s.checked.Store(true)
 	// With a snapshot here, nobody must read this segment again for its producers.
 	l.producers = from.ps
-	return cut, l.takeSnapshotLocked()
+	return cut, zeros, l.takeSnapshotLocked()
 }
 
-// readSegmentLocked is recoverSegment from a place on.
-func (l *Log) readSegmentLocked(s *segment, from recoveryStart, o openOptions, r *Recovery, below bool) (cut int64, err error) {
+// recoverFrom is recoverSegment from a place on.
+func (l *Log) recoverFrom(s *segment, from recoveryStart, o openOptions, r *Recovery, below bool) (cut int64, zeros bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.idx = from.idx
 	f, err := s.log.use()
 	if err != nil {
-		return 0, fmt.Errorf("recover segment: %w", err)
+		return 0, false, fmt.Errorf("recover segment: %w", err)
 	}
 	defer s.log.release()
 	size := s.size()
@@ -557,7 +562,12 @@ func (l *Log) readSegmentLocked(s *segment, from recoveryStart, o openOptions, r
 		}
 		var c *CorruptError
 		if errors.As(err, &c) && !below && (o.whole || next >= o.recoveryPoint) {
-			r.note("%v; truncating the log to offset %d", err, next)
+			if zeros, err = onlyZeros(f, good, size); err != nil {
+				return 0, false, fmt.Errorf("recover %s: %w", s.log.path(), err)
+			}
+			if !zeros {
+				r.note("%v; truncating the log to offset %d", c, next)
+			}
 			break
 		}
 		if errors.As(err, &c) {
@@ -566,10 +576,10 @@ func (l *Log) readSegmentLocked(s *segment, from recoveryStart, o openOptions, r
 				next, o.recoveryPoint, c.Reason, l.path, l.dir.path, recoveryPointsName)
 		}
 		if err != nil {
-			return 0, fmt.Errorf("recover %s: %w", s.log.path(), err)
+			return 0, false, fmt.Errorf("recover %s: %w", s.log.path(), err)
 		}
 		if err := s.idx.add(s.base, pos, len(b), facts.LastOffset, facts.MaxTimestamp, interval); err != nil {
-			return 0, fmt.Errorf("recover the index of %s: %w", s.log.path(), err)
+			return 0, false, fmt.Errorf("recover the index of %s: %w", s.log.path(), err)
 		}
 		l.learnEpoch(facts.LeaderEpoch, facts.FirstOffset)
 		if facts.FirstOffset >= known {
@@ -594,11 +604,11 @@ func (l *Log) readSegmentLocked(s *segment, from recoveryStart, o openOptions, r
 			err = f.Sync()
 		}
 		if err != nil {
-			return 0, fmt.Errorf("truncate %s: %w", s.log.path(), err)
+			return 0, false, fmt.Errorf("truncate %s: %w", s.log.path(), err)
 		}
 	}
 	if err := s.idx.endTimes(s.base); err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	if below {
 		err = errors.Join(s.idx.offsets.replace(l.fs), s.idx.times.replace(l.fs))
@@ -607,14 +617,31 @@ func (l *Log) readSegmentLocked(s *segment, from recoveryStart, o openOptions, r
 		s.indexUnsynced.Store(true)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("recover the index of %s: %w", s.log.path(), err)
+		return 0, false, fmt.Errorf("recover the index of %s: %w", s.log.path(), err)
 	}
 	// The transaction index goes last: if it was what sent us here, it does so again until all is done.
 	// Where the next start may believe it, it is replaced atomically.
 	if err := l.writeAborted(s, aborted, below || o.recoveryPoint > s.base); err != nil {
-		return 0, fmt.Errorf("recover the transaction index of %s: %w", s.log.path(), err)
+		return 0, false, fmt.Errorf("recover the transaction index of %s: %w", s.log.path(), err)
 	}
-	return cut, nil
+	return cut, zeros, nil
+}
+
+// onlyZeros tells whether a file holds nothing else between two positions: it was preallocated. Of anything else little is read.
+func onlyZeros(f vfs.File, from, to int64) (bool, error) {
+	page := pages.Get().(*[4096]byte)
+	defer pages.Put(page)
+	for from < to {
+		b := page[:min(int64(len(page)), to-from)]
+		if err := readFull(f, b, from); err != nil {
+			return false, err
+		}
+		if len(bytes.Trim(b, "\x00")) > 0 {
+			return false, nil
+		}
+		from += int64(len(b))
+	}
+	return true, nil
 }
 
 // checkBatch is what recovery demands of a batch: its checksum, and that it continues the segment in offset and leader epoch.

@@ -36,6 +36,8 @@ type segment struct {
 
 	// hasTxnIndex is what the directory said when the log was opened; idx knows better once it is loaded.
 	hasTxnIndex bool
+	// preallocated means that the file is longer than size says: zeros up to segment.bytes.
+	preallocated bool
 	// checked means that idx is loaded and that the file ends where state says: the active segment may be appended to.
 	checked atomic.Bool
 
@@ -513,6 +515,29 @@ func (l *Log) largestTimestamp(s *segment) (int64, error) {
 		return 0, err
 	}
 	return st.ModTime().UnixMilli(), nil
+}
+
+// preallocate makes the file of a new segment as long as it may become. Like Kafka's it gets no blocks of the disk by that, only its size.
+func (s *segment) preallocate(f vfs.File, size int32) error {
+	s.preallocated = true
+	return f.Truncate(int64(size))
+}
+
+// trim cuts a preallocated file to what is in it. A power cut may bring the zeros back until it is synced.
+func (s *segment) trim() error {
+	if !s.preallocated {
+		return nil
+	}
+	f, err := s.log.use()
+	if err != nil {
+		return err
+	}
+	defer s.log.release()
+	if err := f.Truncate(s.size()); err != nil {
+		return fmt.Errorf("trim %s: %w", f.Name(), err)
+	}
+	s.preallocated = false
+	return nil
 }
 
 // syncFile syncs one file of the segment, if it is there.

@@ -109,6 +109,7 @@ func (l *Log) cutSegmentLocked(s *segment, offset kafka.Offset) error {
 	}
 	s.setEnd(next, pos)
 	if pos < size {
+		s.preallocated = false
 		if err := f.Truncate(pos); err != nil {
 			return err
 		}

@@ -1,7 +1,6 @@
 package storageloop
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -104,94 +103,6 @@ func New(o Options) *Loop {
 // SetRecoveryThreads changes how many logs of a directory are opened or closed at a time, from the next Load or Close on.
 func (l *Loop) SetRecoveryThreads(n int) { l.threads.Store(int32(max(n, 1))) }
 
-// Load opens the logs of all directories, several at a time, and recovers those that weren't closed cleanly. A partition whose
-// files are corrupt where recovery can't help is left out and reported to PartitionFailed. An error of the disk takes its
-// directory offline (DirFailed) and not the others. Load fails if a directory holds what is no partition, or ctx ends.
-func (l *Loop) Load(ctx context.Context, config func(p kafka.TopicPartition) storage.Config) error {
-	errs := make([]error, len(l.dirs))
-	var wg sync.WaitGroup
-	for i, d := range l.dirs {
-		wg.Go(func() { errs[i] = d.load(ctx, config) })
-	}
-	wg.Wait()
-	return errors.Join(errs...)
-}
-
-func (d *dirLoop) load(ctx context.Context, config func(p kafka.TopicPartition) storage.Config) error {
-	began := time.Now()
-	for _, n := range d.dir.Notes() {
-		d.o.Log.Warn("log directory", "dir", d.dir.Path(), "note", n)
-	}
-	all, err := d.dir.Partitions()
-	if err != nil {
-		return err
-	}
-	clean, _ := d.dir.Clean()
-	if err := d.dir.Begin(); err != nil {
-		return err
-	}
-	work := make(chan storage.PartitionDir)
-	var wg sync.WaitGroup
-	var mu sync.Mutex // guards opened and recovered
-	opened, recovered := 0, 0
-	for range d.threads.Load() {
-		wg.Go(func() {
-			for p := range work {
-				r, ok := d.open(p, config(p.Partition))
-				mu.Lock()
-				if ok {
-					opened++
-				}
-				recovered += r.Recovered
-				mu.Unlock()
-			}
-		})
-	}
-	for _, p := range all {
-		if p.Kind == storage.Deleted {
-			d.remove(p.Name, d.o.DeletedPartitionDelay)
-		}
-		if p.Kind != storage.Current && p.Kind != storage.Future || d.dir.Err() != nil {
-			continue
-		}
-		if ctx.Err() != nil {
-			break
-		}
-		work <- p
-	}
-	close(work)
-	wg.Wait()
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	d.reportFailure()
-	d.o.Log.Info("logs loaded", "dir", d.dir.Path(), "clean", clean, "logs", opened, "recoveredSegments", recovered, "took", time.Since(began))
-	return nil
-}
-
-// open opens one partition's log. What recovery did is logged; what it couldn't do is reported.
-func (d *dirLoop) open(p storage.PartitionDir, c storage.Config) (storage.Recovery, bool) {
-	_, r, err := d.dir.Open(p, c, time.Now())
-	for _, n := range r.Notes {
-		d.o.Log.Warn("log recovery", "partition", p.Partition, "note", n)
-	}
-	if err == nil {
-		return r, true
-	}
-	d.o.Log.Error("log could not be opened", "partition", p.Partition, "dir", d.dir.Path(), "name", p.Name, "error", err)
-	if p.Kind == storage.Future {
-		// The replica that it is a copy of may be whole.
-		if d.dir.Err() == nil {
-			if err := d.dir.SetAside(p); err != nil {
-				d.o.Log.Error("future replica could not be set aside", "partition", p.Partition, "error", err)
-			}
-		}
-		return r, false
-	}
-	d.o.PartitionFailed(d.dir, p.Partition, err)
-	return r, false
-}
-
 // Start starts the goroutines.
 func (l *Loop) Start() {
 	l.clean.changing.Lock()
@@ -258,6 +169,9 @@ func (d *dirLoop) close(epoch kafka.BrokerEpoch) error {
 	}
 	close(work)
 	wg.Wait()
+	if err := d.dir.Doubt(); err != nil && failed == nil {
+		d.o.Log.Warn("no mark of a clean shutdown is written: the next start shall check what could be bad", "dir", d.dir.Path(), "because", err)
+	}
 	return d.dir.Finish(epoch, failed)
 }
 
