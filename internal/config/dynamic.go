@@ -42,7 +42,8 @@ func (b *Broker) ValidateDynamic(props map[string]string, perBroker bool) error 
 	if !perBroker {
 		cluster, node = props, b.node
 	}
-	n, err := newBroker(b.static, cluster, node, false)
+	// The layer that changes has been judged; the other may hold an older Kafka's values, which are no obstacle.
+	n, err := newBroker(b.static, cluster, node, true)
 	if err != nil {
 		return err
 	}

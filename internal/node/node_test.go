@@ -33,7 +33,10 @@ import (
 )
 
 // format makes a directory as kafka-storage does, for node 1 as broker and controller on free ports.
-func format(t *testing.T, more ...string) *config.Broker {
+func format(t *testing.T, more ...string) *config.Broker { return formatWith(t, nil, more...) }
+
+// formatWith puts records behind those that every cluster begins with.
+func formatWith(t *testing.T, extra []schema.Record, more ...string) *config.Broker {
 	t.Helper()
 	dir := t.TempDir()
 	c := configure(t, dir, more...)
@@ -47,7 +50,7 @@ func format(t *testing.T, more ...string) *config.Broker {
 		}
 	}
 	var records [][]byte
-	for _, r := range metadata.Bootstrap(metadata.BootstrapOptions{Version: metadata.LatestProductionVersion}) {
+	for _, r := range append(metadata.Bootstrap(metadata.BootstrapOptions{Version: metadata.LatestProductionVersion}), extra...) {
 		b, err := schema.AppendFrame(nil, r, 0)
 		if err != nil {
 			t.Fatal(err)
