@@ -85,6 +85,7 @@ var packages = []row{
 	{"test/golden", tool, "test/peer internal/fixture"},
 	{"test/compat", tool, "test/peer internal/fixture"},
 	{"test/chaos", tool, "test/peer internal/fixture"},
+	{"test/takeover", tool, "test/peer internal/fixture"},
 	{"test/upgrade", tool, "test/peer internal/fixture"},
 	{"test/perf", tool, "test/peer"},
 	{"test/perf/null", tool, ""},

@@ -119,7 +119,7 @@ func CreateCluster(n int, o Options) ([]Node, error) {
 	if o.ClusterID == "" {
 		o.ClusterID = DefaultClusterID
 	}
-	ports, err := freePorts(2 * n)
+	ports, err := FreePorts(2 * n)
 	if err != nil {
 		return nil, err
 	}
@@ -142,9 +142,32 @@ func CreateCluster(n int, o Options) ([]Node, error) {
 	return nodes, nil
 }
 
-// freePorts asks the system for ports that nobody uses now. Another process could take one before the node does; a test that
+// Existing says where a node lies that was made otherwise: Home holds server.properties.
+type Existing struct {
+	Software Software
+	Version  string // of Kafka, if it is not the usual one
+	ID       int
+	Home     string
+	// Ports of the listeners of server.properties; 0 if the node has no such role.
+	Broker, Controller int
+}
+
+// Open is a node over a directory that is there already, for a test, which kills it at its end. Its properties may be changed
+// between two starts. Data is Home's data, whatever log.dirs says.
+func Open(t testing.TB, e Existing) Node {
+	t.Helper()
+	p := &process{software: e.Software, version: e.Version, id: e.ID, home: e.Home, broker: e.Broker, controller: e.Controller}
+	t.Cleanup(func() {
+		if err := p.Kill(); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+// FreePorts asks the system for ports that nobody uses now. Another process could take one before the node does; a test that
 // meets that fails at once with the node's own words.
-func freePorts(n int) ([]int, error) {
+func FreePorts(n int) ([]int, error) {
 	var ports []int
 	for range n {
 		l, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -160,6 +183,7 @@ func freePorts(n int) ([]int, error) {
 // process is a Node.
 type process struct {
 	software           Software
+	version            string
 	id                 int
 	home               string
 	broker, controller int
@@ -177,6 +201,14 @@ func (p *process) Controller() string { return fmt.Sprintf("127.0.0.1:%d", p.con
 func (p *process) Home() string       { return p.home }
 func (p *process) Data() string       { return filepath.Join(p.home, "data") }
 func (p *process) Config() string     { return filepath.Join(p.home, "server.properties") }
+
+// ready is the listener that answers once the node serves.
+func (p *process) ready() string {
+	if p.broker == 0 {
+		return p.Controller()
+	}
+	return p.Addr()
+}
 
 func (p *process) create(o Options, voters string, n int) error {
 	if err := os.MkdirAll(p.home, 0o755); err != nil {
@@ -243,8 +275,15 @@ func (p *process) Start() (time.Duration, error) {
 		return 0, err
 	}
 	defer out.Close()
+	log := filepath.Join(p.home, "server.log") // log4j appends to it
+	if err := os.Remove(log); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return 0, err
+	}
 	c.Stdout, c.Stderr = out, out
-	c.Env = append(os.Environ(), "KAFKA_LOG="+filepath.Join(p.home, "server.log"))
+	c.Env = append(os.Environ(), "KAFKA_LOG="+log)
+	if p.version != "" {
+		c.Env = append(c.Env, "KAFKA_VERSION="+p.version)
+	}
 	// A test that is killed must not leave brokers behind.
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	begin := time.Now()
@@ -267,7 +306,7 @@ func (p *process) Start() (time.Duration, error) {
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	for time.Since(begin) < startTimeout {
-		if Answers(p.Addr()) {
+		if Answers(p.ready()) {
 			return time.Since(begin), nil
 		}
 		select {

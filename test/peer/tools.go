@@ -43,7 +43,22 @@ func Home() (string, error) {
 }
 
 // StartTools compiles the Java programs given besides ToolHost.java, if that was not done before, and starts the JVM.
-func StartTools(programs ...string) (*Tools, error) {
+func StartTools(programs ...string) (*Tools, error) { return startTools("", programs) }
+
+// StartToolsAndShell is StartTools with the metadata shell, which is not among the usual jars; its class is MetadataShell.
+func StartToolsAndShell(programs ...string) (*Tools, error) {
+	shell, err := output(exec.Command(filepath.Join(here(), "install"), "4.4.0/shell"))
+	if err != nil {
+		return nil, err
+	}
+	return startTools(shell, programs)
+}
+
+// MetadataShell is the class of the metadata shell. The registry has its jar at 4.3.1 only; behind the 4.4.0 classes it reads
+// what 4.4 wrote.
+const MetadataShell = "org.apache.kafka.shell.MetadataShell"
+
+func startTools(shell string, programs []string) (*Tools, error) {
 	home, err := Home()
 	if err != nil {
 		return nil, err
@@ -61,8 +76,12 @@ func StartTools(programs ...string) (*Tools, error) {
 	if err != nil {
 		return nil, err
 	}
+	path := classes + ":" + lib
+	if shell != "" {
+		path += ":" + filepath.Join(shell, "*")
+	}
 	c := exec.Command("java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Djava.security.manager=allow",
-		"-Dlog4j2.configurationFile="+logconf, "-cp", classes+":"+lib, "ToolHost")
+		"-Dlog4j2.configurationFile="+logconf, "-cp", path, "ToolHost")
 	c.Stderr = log
 	t := &Tools{cmd: c, log: log, classes: map[string]string{}}
 	if t.in, err = c.StdinPipe(); err != nil {
