@@ -176,12 +176,16 @@ func listEndpoints(e *Env, a *admin, fenced bool) error {
 		}
 		return executionError(err)
 	}
+	// Columns are as wide as Kafka's: as the longest host, as the longest rack or else ten.
 	hostWidth, rackWidth := 0, 0
 	for _, b := range r.Brokers {
-		hostWidth, rackWidth = max(hostWidth, len(b.Host)), max(rackWidth, len(orNull(b.Rack)))
+		hostWidth = max(hostWidth, len(b.Host))
+		if b.Rack != nil {
+			rackWidth = max(rackWidth, len(*b.Rack))
+		}
 	}
-	if len(r.Brokers) == 0 {
-		hostWidth, rackWidth = 100, 10
+	if rackWidth == 0 {
+		rackWidth = 10
 	}
 	if a.controllers {
 		e.Printf("%-10s %-*s %-10s %-10s %-15s\n", "ID", hostWidth, "HOST", "PORT", "RACK", "ENDPOINT_TYPE")

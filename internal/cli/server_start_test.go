@@ -4,16 +4,19 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/highwater/highwater/internal/fixture"
+	"github.com/highwater/highwater/internal/node"
 )
 
 // startDeviations are the cases whose text is ours, each with the reason; it is what must be printed, the line of the way out,
@@ -186,4 +189,35 @@ func TestServerStartGolden(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A node's log says what the levels of its loggers allow, also to loggers with attributes of their own, and names the package.
+func TestServerLogLevels(t *testing.T) {
+	var out strings.Builder
+	loggers := node.NewLoggers(slog.LevelInfo)
+	log := slog.New(&serverLog{w: &out, flush: func() {}, loggers: loggers, mu: new(sync.Mutex)})
+	with := log.With("dir", "/d")
+	f := func(want string, say func(string, ...any)) {
+		t.Helper()
+		out.Reset()
+		say("hello", "n", 1)
+		got := out.String()
+		if _, rest, ok := strings.Cut(got, "] "); ok {
+			got = rest
+		}
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	f("", log.Debug)
+	f("INFO hello n=1 (highwater.cli)\n", log.Info)
+	loggers.SetLevel("highwater.cli", "DEBUG")
+	f("DEBUG hello n=1 (highwater.cli)\n", log.Debug)
+	f("DEBUG hello dir=/d n=1 (highwater.cli)\n", with.Debug)
+	loggers.SetLevel("highwater.cli", "ERROR")
+	f("", with.Warn)
+	f("ERROR hello n=1 (highwater.cli)\n", log.Error)
+	loggers.SetLevel("highwater.cli", "")
+	loggers.SetLevel("highwater.node", "TRACE") // another's
+	f("", log.Debug)
 }

@@ -11,6 +11,7 @@ import (
 // any more is a failure too, so that the list stays true.
 var deviations = map[string]string{
 	"tools/dump offset index": "the newest entries of an active segment's indexes are in memory until there are many or the segment is flushed; a crash makes them anew",
+	"tools/a group's":         "kafka-configs asks for the groups first, and ListGroups is the group coordinator's, which is not there yet",
 }
 
 // deviates says whether a difference is meant.

@@ -155,7 +155,8 @@ var mustServe = map[bool][]string{
 		"AlterConfigs", "IncrementalAlterConfigs", "OffsetForLeaderEpoch", "DescribeCluster", "InitProducerID", "DescribeQuorum",
 		"DeleteRecords", "AlterReplicaLogDirs", "DescribeLogDirs"},
 	true: {"ApiVersions", "CreateTopics", "DeleteTopics", "CreatePartitions", "AlterConfigs", "IncrementalAlterConfigs", "DescribeCluster", "DescribeQuorum",
-		"AllocateProducerIDs", "BrokerRegistration", "BrokerHeartbeat", "ControllerRegistration", "Envelope"},
+		"AllocateProducerIDs", "BrokerRegistration", "BrokerHeartbeat", "ControllerRegistration", "Envelope",
+		"DescribeConfigs", "AlterClientQuotas", "DescribeUserSCRAMCredentials", "AlterUserSCRAMCredentials", "UpdateFeatures", "UnregisterBroker", "UnregisterController"},
 }
 
 // TestAdvertised: a node advertises the versions that Kafka does, of every API that it must serve and of every other that it does.
