@@ -192,6 +192,9 @@ func (e *fsckBatches) defect(check string, pos int64, cuts bool, b record.Batch,
 	case recovered && cuts:
 		w.cut = f
 		w.lost += fsckCount(b)
+		if !p.meta && w.next < p.recoveryPoint {
+			f.Highwater = fmt.Sprintf("cuts nothing off below the recovery point %d, which was synced once: an error that names file and position, and the partition offline if it comes to the batch when it recovers.", p.recoveryPoint)
+		}
 	case recovered:
 		f.Kafka = "does not notice."
 		f.Highwater = fmt.Sprintf("truncates the log to offset %d when it recovers the segment.", w.next)

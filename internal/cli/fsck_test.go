@@ -682,6 +682,37 @@ func TestFsckAgreesWithRecovery(t *testing.T) {
 	}
 }
 
+// TestFsckRecoveryPoint: a bad batch below the recovery point, in its segment, costs Kafka all that follows; not us. In an earlier
+// segment it costs nobody anything, and is never served.
+func TestFsckRecoveryPoint(t *testing.T) {
+	const dir = "1/data/stream-0"
+	files := fsckArchive(t, "single-4.4-unclean")
+	for _, c := range []struct {
+		base, kafka, highwater string
+		truncated              bool
+	}{
+		{"00000000000000005710", "truncates the log to offset", "cuts nothing off below the recovery point 7700", true},
+		{"00000000000000000000", "below the recovery point", "checks the batch before it is served", false},
+	} {
+		m := fsckMem(t, "single-4.4-unclean", dir)
+		fsckPut(t, m, "1/data/meta.properties", files["1/data/meta.properties"])
+		fsckPut(t, m, "1/data/recovery-point-offset-checkpoint", []byte("0\n1\nstream 0 7700\n"))
+		if err := m.FlipBit(dir+"/"+c.base+".log", 8*100); err != nil {
+			t.Fatal(err)
+		}
+		r := fsckRun(t, m, dir)
+		p := r.partition("stream-0")
+		if (p.TruncatedTo >= 0) != c.truncated || !slices.Equal(p.Recovers, []int64{5710}) || r.Errors == 0 {
+			t.Errorf("%s: truncated to %d, recovers %v, %d errors", c.base, p.TruncatedTo, p.Recovers, r.Errors)
+		}
+		if !slices.ContainsFunc(r.Findings, func(f *fsckFinding) bool {
+			return f.Check == "batch-crc" && strings.Contains(f.Kafka, c.kafka) && strings.Contains(f.Highwater, c.highwater)
+		}) {
+			t.Errorf("%s: not said in\n%s", c.base, fsckLines(r, fsckNote))
+		}
+	}
+}
+
 // fsckTool runs the tool in this process.
 func fsckTool(args ...string) (status int, stdout, stderr string) {
 	var out, errs bytes.Buffer
