@@ -56,6 +56,7 @@ type Cleaner struct {
 	// Of the clean under way.
 	log      *Log
 	now      int64
+	start    kafka.Offset // of the log
 	stats    CleanStats
 	legacy   bool // tombstones of magic 0 and 1 in this segment are kept
 	tombFrom int64
@@ -137,6 +138,7 @@ func (l *Log) isClosed() bool {
 func (c *Cleaner) clean(r CleanRange, cuts uint64) (kafka.Offset, error) {
 	l := c.log
 	v := l.view.Load()
+	c.start = l.start.Load()
 	if r.FirstUncleanable > v.active().base {
 		return 0, fmt.Errorf("%w: the range to clean reaches into the active segment", ErrCleaningAborted)
 	}
@@ -169,7 +171,12 @@ func (c *Cleaner) clean(r CleanRange, cuts uint64) (kafka.Offset, error) {
 	if err := l.dir.CheckpointRecoveryPoints(); err != nil {
 		return 0, err
 	}
-	aborted, err := l.collectAborted(v, segments[0].base, v.segments[len(segments)].base)
+	// What lies below the log start is cleaned with less care: its keys aren't in the map, its transactions count as committed. So the
+	// log must not begin there again after a crash.
+	if err := l.dir.CheckpointStartOffsets(); err != nil {
+		return 0, err
+	}
+	aborted, err := l.collectAborted(v, c.start, segments[0].base, v.segments[len(segments)].base)
 	if err != nil {
 		return 0, err
 	}
@@ -227,7 +234,7 @@ func (c *Cleaner) paceNow() error {
 func (c *Cleaner) fillMap(v *view, from, to kafka.Offset) error {
 	l := c.log
 	dirty := v.between(from, to)
-	aborted, err := l.collectAborted(v, from, to)
+	aborted, err := l.collectAborted(v, c.start, from, to)
 	if err != nil {
 		return err
 	}

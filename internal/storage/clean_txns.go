@@ -25,10 +25,9 @@ type openAborted struct {
 	seen  bool // a batch of it
 }
 
-// collectAborted lists the aborted transactions that have a part in [from, to) of a log whose segments are in v.
-func (l *Log) collectAborted(v *view, from, to kafka.Offset) ([]abortedEntry, error) {
+// collectAborted lists the aborted transactions that have a part in [from, to) of a log whose segments are in v and that begins at start.
+func (l *Log) collectAborted(v *view, start, from, to kafka.Offset) ([]abortedEntry, error) {
 	var out []abortedEntry
-	start := l.start.Load()
 	for _, s := range v.segments[v.floor(from):] {
 		s.mu.Lock()
 		err := l.openIndexesLocked(s)
