@@ -163,9 +163,10 @@ func (c *Cleaner) clean(r CleanRange, cuts uint64) (kafka.Offset, error) {
 	if err != nil {
 		return 0, err
 	}
-	// After this the recovery point on the disk lies above all that is cleaned: recovery reads no segment with gaps, which it
-	// could take for a hole.
-	if err := l.Flush(r.FirstUncleanable); err != nil {
+	// What is about to go does so because of what came later: newer records, and markers that decided their transactions, which may
+	// lie in the active segment. A power cut must not take that away afterwards. And with the recovery point on the disk above
+	// all that is cleaned, recovery reads no segment with gaps, which it could take for a hole.
+	if err := l.Flush(l.EndOffset()); err != nil {
 		return 0, err
 	}
 	if err := l.dir.CheckpointRecoveryPoints(); err != nil {

@@ -282,6 +282,8 @@ type Recovery struct {
 	// DroppedSegments are those that came after a bad batch.
 	DroppedSegments int
 	Notes           []string
+
+	leftovers []kafka.Offset // base offsets of segments that were deleted or replaced not long ago
 }
 
 func (r *Recovery) note(format string, args ...any) {

@@ -117,7 +117,10 @@ func (l *Log) cleanUp(r *Recovery) ([]string, error) {
 	minCleaned := kafka.Offset(math.MaxInt64)
 	for _, e := range entries {
 		name := e.Name()
-		base, _, ok := parseSegmentName(name)
+		base, suffix, ok := parseSegmentName(name)
+		if ok && (suffix == logSuffix+deletedSuffix || suffix == logSuffix+swapSuffix) {
+			r.leftovers = append(r.leftovers, base)
+		}
 		switch {
 		case e.IsDir():
 		case strings.HasSuffix(name, deletedSuffix):
@@ -425,8 +428,9 @@ func (l *Log) recoverSegments(segments []*segment, o openOptions, r *Recovery) (
 			return nil, 0, err
 		}
 		// A power cut can keep a segment and lose the end of the one before, at the border of a batch. Compaction leaves gaps, too,
-		// but not in a log that isn't compacted.
-		hole := i+1 < len(segments) && cut == 0 && !l.config.Load().Compact && s.next() < segments[i+1].base && s.next() >= o.recoveryPoint && l.contiguous(s)
+		// but not in a segment that it never came to.
+		hole := i+1 < len(segments) && cut == 0 && s.next() < segments[i+1].base && s.next() >= o.recoveryPoint &&
+			l.neverCleaned(s, segments[i+1].base, r) && l.contiguous(s)
 		if hole {
 			r.note("the segment after %d of %v is missing its beginning: the log ends at %d", s.base, l.partition, s.next())
 		}
@@ -450,6 +454,16 @@ func (l *Log) recoverSegments(segments []*segment, o openOptions, r *Recovery) (
 		break
 	}
 	return segments, segments[len(segments)-1].next(), nil
+}
+
+// neverCleaned tells whether no cleaner has touched the segment s, which ends before next. Kafka's cleaner writes its checkpoint after it
+// has swapped segments in; if it died before that, the old ones are still there as .deleted.
+func (l *Log) neverCleaned(s *segment, next kafka.Offset, r *Recovery) bool {
+	cleaned := l.cleaned.Load()
+	if cleaned < 0 && !l.config.Load().Compact {
+		return true
+	}
+	return s.base >= cleaned && !slices.ContainsFunc(r.leftovers, func(o kafka.Offset) bool { return o >= s.base && o < next })
 }
 
 // contiguous tells whether the segment's batches follow each other from its base offset on without a gap: then it was never
