@@ -20,6 +20,8 @@ func tools() []Tool {
 		{Name: "features", Summary: "show and change the features of a cluster", Run: runFeatures},
 		{Name: "verifiable-producer", Summary: "send numbers and print what became of each as JSON", Run: runVerifiableProducer},
 		{Name: "get-offsets", Summary: "print offsets of partitions", Run: runGetOffsets},
+		{Name: "delete-records", Summary: "delete records below an offset of partitions", Run: runDeleteRecords},
+		{Name: "log-dirs", Summary: "print what lies in the log directories of brokers", Run: runLogDirs},
 		{Name: "broker-api-versions", Summary: "print the APIs and versions of each broker", Run: runBrokerAPIVersions},
 		{Name: "dump-log", Summary: "print and check the files of a partition: segments, indexes, snapshots", Run: runDumpLog},
 		{Name: "run-class", Summary: "run the tool that a class of Kafka's is", Run: runClass},

@@ -21,7 +21,7 @@ var (
 	saslFlag        = flag.String("sasl", "", "the SASL_PLAINTEXT listeners of that cluster")
 	controllersFlag = flag.String("controllers", "", "the controllers of that cluster")
 	onlyFlag        = flag.String("only", "", "regular expression on tool/case")
-	toolsFlag       = flag.String("tools", "configs,cluster,features,verifiable-producer,console-producer,console-consumer,get-offsets,broker-api-versions,producer-perf-test,consumer-perf-test,topics", "the tools whose cases run; topics comes last, for it stops a node. Those that need no cluster, storage, dump-log and server-start, are replayed in internal/cli")
+	toolsFlag       = flag.String("tools", "configs,cluster,features,verifiable-producer,console-producer,console-consumer,get-offsets,broker-api-versions,producer-perf-test,consumer-perf-test,delete-records,log-dirs,topics", "the tools whose cases run; topics comes last, for it stops a node. Those that need no cluster, storage, dump-log and server-start, are replayed in internal/cli")
 )
 
 // module is the top of the tree.
