@@ -21,15 +21,16 @@ import (
 // mover is a broker with the log directories /a, /b and /c on one disk in memory, the controller that it tells where replicas
 // lie, and the loop that moves them: all of it in one thread. The metadata survive a power cut, for they are elsewhere.
 type mover struct {
-	t      testing.TB
-	fsys   *vfs.Mem
-	dirs   []*Dir
-	lost   []string
-	set    *Set
-	delta  *metadata.Delta
-	config TopicConfig
-	unique byte
-	rng    *rand.Rand
+	t       testing.TB
+	fsys    *vfs.Mem
+	dirs    []*Dir
+	lost    []string
+	version metadata.Version
+	set     *Set
+	delta   *metadata.Delta
+	config  TopicConfig
+	unique  byte
+	rng     *rand.Rand
 
 	moving   []*Replica
 	asked    []asked
@@ -40,6 +41,7 @@ type mover struct {
 	values  []string     // that were appended to t-0, by offset
 	durable kafka.Offset // everything below was synced
 	start   kafka.Offset // the log start that was told last
+	kept    kafka.Offset // the log start in a checkpoint
 	floor   kafka.Offset // the log start isn't below: less than start after a power cut that the checkpoint didn't come before
 }
 
@@ -53,8 +55,11 @@ var moverPaths = []string{"/a", "/b", "/c"}
 
 func dirID(path string) kafka.DirectoryID { return kafka.DirectoryID{0: path[1], 15: 100} }
 
-func newMover(t testing.TB) *mover {
-	m := &mover{t: t, fsys: vfs.NewMem(), config: TopicConfig{Log: storage.DefaultConfig(), MinISR: 1}, rng: rand.New(rand.NewPCG(1, 2)), cordoned: map[string]bool{}}
+func newMover(t testing.TB) *mover { return newMoverOf(t, metadata.LatestProductionVersion) }
+
+// newMoverOf is a broker in a cluster of that metadata.version; before 3.7-IV2 the controller knows nothing of directories.
+func newMoverOf(t testing.TB, version metadata.Version) *mover {
+	m := &mover{t: t, version: version, fsys: vfs.NewMem(), config: TopicConfig{Log: storage.DefaultConfig(), MinISR: 1}, rng: rand.New(rand.NewPCG(1, 2)), cordoned: map[string]bool{}}
 	m.config.Log.SegmentBytes, m.config.Log.IndexIntervalBytes, m.config.Log.FileDeleteDelay = 600, 100, 0
 	for _, p := range moverPaths {
 		if err := m.fsys.MkdirAll(p); err != nil {
@@ -66,7 +71,7 @@ func newMover(t testing.TB) *mover {
 	}
 	m.delta = metadata.NewDelta(metadata.Empty())
 	level := schema.NewFeatureLevelRecord()
-	level.Name, level.FeatureLevel = metadata.MetadataVersionFeature, int16(metadata.LatestProductionVersion)
+	level.Name, level.FeatureLevel = metadata.MetadataVersionFeature, int16(version)
 	b := schema.NewRegisterBrokerRecord()
 	b.BrokerID, b.BrokerEpoch, b.Fenced = self, 101, false
 	for _, p := range moverPaths {
@@ -79,7 +84,9 @@ func newMover(t testing.TB) *mover {
 // partition is a partition of t with its only replica in the directory of that path.
 func (m *mover) partition(p int32, path string) schema.Record {
 	r := partitionRecord(1, p, self)
-	r.Directories = []kafka.UUID{dirID(path)}
+	if m.version != before37 {
+		r.Directories = []kafka.UUID{dirID(path)}
+	}
 	return r
 }
 
@@ -265,6 +272,8 @@ func (m *mover) check(all bool) error {
 	switch {
 	case end > int64(len(m.values)) || end < m.durable || all && end != int64(len(m.values)):
 		return fmt.Errorf("the log ends at %d; %d records were written, %d synced", end, len(m.values), m.durable)
+	case start < m.kept:
+		return fmt.Errorf("the log starts at %d, and %d was in a checkpoint", start, m.kept)
 	case start > m.start || all && start < m.floor:
 		return fmt.Errorf("the log starts at %d, not at %d to %d", start, m.floor, m.start)
 	case r.HighWatermark() != end:
@@ -336,10 +345,19 @@ func TestMove(t *testing.T) {
 		}
 	}
 	must(m.open())
+	// A producer whose only batch is gone before the replica moves.
+	must(appendTo(t, m.replica(0), 1, batch(t, 1, t0.UnixMilli(), 8, 0)).err)
+	m.values = append(m.values, "")
 	must(m.writes(50))
 	must(m.deleteRecords(20))
 	_, err := m.replica(0).Log().DeleteOldSegments(t0)
 	must(err)
+	producers := func(m *mover) {
+		t.Helper()
+		if ps := m.replica(0).Log().Producers(); len(ps) != 2 || int(ps[0].LastSequence) != len(m.values)-1 || ps[1].ProducerID != 8 {
+			t.Errorf("producers %+v", ps)
+		}
+	}
 	for _, to := range []string{"/b", "/c", "/a"} {
 		must(m.set.AlterDir(t0, kafka.TopicPartition{Topic: "t"}, to))
 		for range 5 {
@@ -358,9 +376,7 @@ func TestMove(t *testing.T) {
 		if p.Directory(self) != dirID(to) {
 			t.Errorf("by the metadata it lies in %v", p.Directory(self))
 		}
-		if ps := m.replica(0).Log().Producers(); len(ps) != 1 || int(ps[0].LastSequence) != len(m.values)-1 {
-			t.Errorf("producers %+v", ps)
-		}
+		producers(m)
 		must(m.writes(3))
 	}
 	var live []string
@@ -380,9 +396,7 @@ func TestMove(t *testing.T) {
 	}
 	must(m.open())
 	must(m.check(true))
-	if l := m.replica(0).Log(); l.Producers() == nil {
-		t.Error("the producers are forgotten")
-	}
+	producers(m)
 }
 
 // lag is how far t-0's future log is behind, if one is described.
@@ -529,13 +543,14 @@ func TestMoveEnds(t *testing.T) {
 				t.Fatalf("epoch %d: %v", epoch, err)
 			}
 			m.step()
+			m.commit(change(1, 0, func(c *schema.PartitionChangeRecord) { c.Leader = self })) // one without records
 		}
 		want := m.replica(0).Log().Epochs()
 		m.finish()
 		if err := m.check(true); err != nil {
 			t.Error(err)
 		}
-		if got := m.replica(0).Log().Epochs(); !slices.Equal(got, want) || len(got) < 3 {
+		if got := m.replica(0).Log().Epochs(); !slices.Equal(got, want) || len(got) < 5 {
 			t.Errorf("epochs %v, before the move %v", got, want)
 		}
 	})
@@ -731,12 +746,20 @@ func TestPlacement(t *testing.T) {
 // TestMovePowerCuts moves a replica to another directory and back while it is written to, cuts the power after each file
 // operation, several ways each, and looks at what is there then: the replica, whole, in one place; the move goes on and ends.
 func TestMovePowerCuts(t *testing.T) {
+	t.Run("directories in the metadata", func(t *testing.T) { movePowerCuts(t, metadata.LatestProductionVersion) })
+	t.Run("no directories in the metadata", func(t *testing.T) { movePowerCuts(t, before37) })
+}
+
+// before37 is 3.6-IV0.
+const before37 = metadata.Version(12)
+
+func movePowerCuts(t *testing.T, version metadata.Version) {
 	outcomes := 4
 	if testing.Short() {
 		outcomes = 1
 	}
 	for cut := 0; ; cut++ {
-		run := newMover(t)
+		run := newMoverOf(t, version)
 		run.fsys.CutAfter(cut)
 		err := run.life()
 		if err != nil && !errors.Is(err, vfs.ErrPowerCut) && !errors.Is(err, kerr.KafkaStorageError) && !errors.Is(err, storage.ErrFailed) {
@@ -768,7 +791,7 @@ func TestMovePowerCuts(t *testing.T) {
 			}
 			m.finish()
 			for _, n := range m.names() {
-				if strings.HasSuffix(n, "-future") || strings.HasSuffix(n, "-stray") {
+				if strings.HasSuffix(n, "-future") || strings.HasSuffix(n, "-stray") && version != before37 {
 					t.Fatalf("%s: %q after all moves; notes %q", at, m.names(), m.notes)
 				}
 			}
@@ -776,7 +799,7 @@ func TestMovePowerCuts(t *testing.T) {
 				t.Fatalf("%s: after the move: %v; notes %q", at, err, m.notes)
 			}
 			p, _ := m.set.Image().Topic("t").Partition(0)
-			if got := m.replica(0).Log().Dir().Path(); p.Directory(self) != dirID(got) {
+			if got := m.replica(0).Log().Dir().Path(); version != before37 && p.Directory(self) != dirID(got) {
 				t.Fatalf("%s: the replica lies in %s, by the metadata in %v", at, got, p.Directory(self))
 			}
 		}
@@ -817,6 +840,13 @@ func (m *mover) life() error {
 		if err := m.flush(); err != nil {
 			return err
 		}
+		if err := m.deleteRecords(m.start + 4); err != nil {
+			return err
+		}
+		if err := m.replica(0).Log().Dir().CheckpointStartOffsets(); err != nil {
+			return err
+		}
+		m.kept = m.start
 		m.finish()
 		for _, d := range m.dirs {
 			if err := d.Err(); err != nil {
