@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
 	"strings"
 	"sync"
 	"syscall"
@@ -117,7 +118,6 @@ func parseServerConfig(text []byte, overrides []string) (*config.Properties, err
 
 // runNode runs a node until it is asked to stop or fails. started, if not nil, is called when it serves.
 func runNode(e *Env, c *config.Broker, started func(*node.Node)) int {
-	tuneRuntime()
 	loggers := node.NewLoggers(slog.LevelInfo)
 	log := slog.New(&serverLog{w: e.Stdout, flush: e.Flush, loggers: loggers, mu: new(sync.Mutex)})
 	begin := time.Now()
@@ -138,7 +138,7 @@ func runNode(e *Env, c *config.Broker, started func(*node.Node)) int {
 	for _, w := range c.WithoutEffect() {
 		log.Warn("configuration has no effect here", "key", w.Key, "value", w.Value, "reason", w.Text)
 	}
-	n, err := node.Start(e.Context, node.Options{Config: c, FS: osfs.New(""), Log: log, Loggers: loggers})
+	n, err := node.Start(e.Context, node.Options{Config: c, FS: osfs.New(""), OpenFiles: tuneRuntime(log), Log: log, Loggers: loggers})
 	if err != nil {
 		if e.Context.Err() != nil { // asked to stop while it started
 			return 0
@@ -168,17 +168,55 @@ func runNode(e *Env, c *config.Broker, started func(*node.Node)) int {
 	return status
 }
 
-// tuneRuntime: garbage is little, because buffers are pooled, so letting the heap grow to three times the live part costs
-// little memory and saves half of the collector's time.
-func tuneRuntime() {
+// tuneRuntime sets what the process is given: how the heap may grow, and how many descriptors there are, of which it returns the logs'
+// share.
+func tuneRuntime(log *slog.Logger) (openFiles int) {
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(200)
+		paceCollector()
 	}
-	var l syscall.Rlimit
-	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l) == nil && l.Cur < l.Max {
-		l.Cur = l.Max
-		_ = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &l) // a node with fewer works too
+	limit, err := osfs.Descriptors()
+	if err != nil || limit < 1024 {
+		log.Warn("few file descriptors: connections and logs share them; raise the limit (ulimit -n)", "limit", limit, "error", err)
 	}
+	return node.FilesOf(limit)
+}
+
+// Garbage is little, because buffers are pooled, so letting a small heap grow to three times its live part costs little memory and
+// saves half of the collector's time. With 100,000 partitions the live part alone is large: then it may grow by as much as
+// garbageBytes, but at least by leastGrowth percent.
+const (
+	mostGrowth   = 200
+	leastGrowth  = 50
+	garbageBytes = 128 << 20
+)
+
+// growth is by how many percent the heap may outgrow its live part.
+func growth(live uint64) int {
+	if live == 0 {
+		return mostGrowth
+	}
+	return int(min(max(garbageBytes*100/live, leastGrowth), mostGrowth))
+}
+
+// paceCollector looks at the live heap after each collection, for a cleanup of an object that nobody holds runs after each.
+func paceCollector() {
+	debug.SetGCPercent(mostGrowth)
+	set := mostGrowth
+	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	var arm func()
+	arm = func() {
+		sentinel := new([64]byte)
+		runtime.AddCleanup(sentinel, func(struct{}) {
+			metrics.Read(sample)
+			// Changing it stops the program for a moment, so small differences are let be.
+			if want := growth(sample[0].Value.Uint64()); want < set*9/10 || want > set*11/10 {
+				set = want
+				debug.SetGCPercent(want)
+			}
+			arm()
+		}, struct{}{})
+	}
+	arm()
 }
 
 // fatalStart says why a node could not start, as Kafka logs it, and the way out.

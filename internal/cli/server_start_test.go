@@ -221,3 +221,12 @@ func TestServerLogLevels(t *testing.T) {
 	loggers.SetLevel("highwater.node", "TRACE") // another's
 	f("", log.Debug)
 }
+
+// TestGrowth: a small heap may triple, a large one may grow by what is garbage in a busy node.
+func TestGrowth(t *testing.T) {
+	for live, want := range map[uint64]int{0: 200, 8 << 20: 200, 64 << 20: 200, 128 << 20: 100, 200 << 20: 64, 1 << 30: 50} {
+		if got := growth(live); got != want {
+			t.Errorf("%d MB live: %d %%, want %d", live>>20, got, want)
+		}
+	}
+}

@@ -30,9 +30,14 @@ type Options struct {
 	Log    *slog.Logger
 	// Loggers are the levels that Log obeys and that tools change; nil: they are told and change nothing.
 	Loggers *Loggers
-	// OpenFiles bounds the descriptors that logs hold; 0 is a quarter of what the process may have, at most 4096.
+	// OpenFiles bounds the descriptors that logs hold; 0 is 1024. See FilesOf.
 	OpenFiles int
 }
+
+// FilesOf is how many descriptors of a process that may have limit the logs should hold: half, so that as many are left for
+// connections and for what a start, a checkpoint or a removal opens for a moment. Beyond 16384 one more saves nothing: a file that is
+// opened again for an append costs a few microseconds.
+func FilesOf(limit int) int { return min(max(limit/2, 1), 16384) }
 
 // Node is a running broker, controller or both.
 type Node struct {
@@ -177,7 +182,11 @@ func (n *Node) openDirs(context.Context) error {
 	if n.identity, err = checkDirs(n.opts.FS, n.static); err != nil {
 		return err
 	}
-	files := storage.NewFiles(n.opts.FS, n.opts.OpenFiles)
+	open := n.opts.OpenFiles
+	if open <= 0 {
+		open = 1024
+	}
+	files := storage.NewFiles(n.opts.FS, open)
 	for _, path := range allDirs(n.static) {
 		d, err := storage.OpenDir(path, storage.Options{
 			FS: n.opts.FS, Files: files, Rand: newRand(), ProducerExpiration: n.static.Millis("producer.id.expiration.ms"),

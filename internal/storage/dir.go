@@ -60,6 +60,7 @@ type Dir struct {
 // OpenDir locks a log directory and reads its small files. It fails with vfs.ErrLocked if another process has it, and
 // leaves the clean-shutdown mark alone until Begin.
 func OpenDir(path string, o Options) (*Dir, error) {
+	o.FS = sparing{o.FS, o.Files}
 	lock, err := o.FS.Lock(path + "/" + lockName)
 	if err != nil {
 		return nil, fmt.Errorf("lock log directory %s: %w", path, err)

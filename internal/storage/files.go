@@ -1,6 +1,8 @@
 package storage
 
 import (
+	"errors"
+	"io/fs"
 	"strings"
 	"sync"
 
@@ -35,9 +37,68 @@ type file struct {
 	prev, next *file
 }
 
+// scarce makes room after an open found no descriptor left: somebody else, such as many connections, has more than was planned for. It
+// closes half of the files that nobody uses, and tells whether that may help.
+func (c *Files) scarce(err error) bool {
+	if !errors.Is(err, vfs.ErrNoDescriptors) {
+		return false
+	}
+	c.mu.Lock()
+	limit := c.limit
+	c.limit = c.open / 2
+	victims := c.evictLocked()
+	c.limit = limit
+	c.mu.Unlock()
+	c.close(victims)
+	return len(victims) > 0
+}
+
+// sparing is a file system that closes idle files of the cache when there is no descriptor left, and tries again. Else a node with more
+// connections than were planned for would take its disks for broken.
+type sparing struct {
+	vfs.FS
+	files *Files
+}
+
+func (s sparing) again(f func() error) {
+	for err := f(); err != nil && s.files.scarce(err); err = f() {
+	}
+}
+
+func (s sparing) Open(name string, mode vfs.Mode) (f vfs.File, err error) {
+	s.again(func() error { f, err = s.FS.Open(name, mode); return err })
+	return f, err
+}
+
+func (s sparing) Create(name string) (f vfs.File, err error) {
+	s.again(func() error { f, err = s.FS.Create(name); return err })
+	return f, err
+}
+
+func (s sparing) ReadFile(name string, max int64) (b []byte, err error) {
+	s.again(func() error { b, err = s.FS.ReadFile(name, max); return err })
+	return b, err
+}
+
+func (s sparing) List(dir string) (entries []fs.DirEntry, err error) {
+	s.again(func() error { entries, err = s.FS.List(dir); return err })
+	return entries, err
+}
+
+func (s sparing) SyncDir(dir string) (err error) {
+	s.again(func() error { err = s.FS.SyncDir(dir); return err })
+	return err
+}
+
+func (s sparing) RemoveAll(name string) (err error) {
+	s.again(func() error { err = s.FS.RemoveAll(name); return err })
+	return err
+}
+
 // NewFiles makes a cache of at most limit open files.
 func NewFiles(fs vfs.FS, limit int) *Files {
-	c := &Files{fs: fs, limit: max(limit, 1)}
+	c := &Files{limit: max(limit, 1)}
+	c.fs = sparing{fs, c}
 	c.idle.prev, c.idle.next = &c.idle, &c.idle
 	return c
 }

@@ -15,6 +15,10 @@ var ErrNoSpace error = syscall.ENOSPC
 // ErrTooLarge is wrapped by the error of a ReadFile that would exceed its bound.
 var ErrTooLarge = errors.New("file is too large")
 
+// ErrNoDescriptors is wrapped by the error of an Open, Create, ReadFile or List for which the process or the system had no descriptor
+// left. It says nothing about the disk: when others are closed it will work.
+var ErrNoDescriptors = errors.New("no file descriptors are left")
+
 // TooLarge is the error of a ReadFile of a file of size bytes that may have max.
 func TooLarge(name string, size, max int64) error {
 	return fmt.Errorf("read %s: %w: %d bytes, at most %d are expected", name, ErrTooLarge, size, max)

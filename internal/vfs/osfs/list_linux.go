@@ -35,7 +35,7 @@ var listings = sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b 
 func list(path string) ([]fs.DirEntry, error) {
 	fd, err := retry(func() (int, error) { return unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_DIRECTORY, 0) })
 	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+		return nil, opening(&fs.PathError{Op: "open", Path: path, Err: err})
 	}
 	defer unix.Close(fd) //nolint:errcheck // nothing was written
 	pooled := listings.Get().(*[]byte)

@@ -49,9 +49,32 @@ func (f *FS) Create(name string) (vfs.File, error) {
 func open(path string, flag int) (vfs.File, error) {
 	o, err := os.OpenFile(path, flag, 0o644)
 	if err != nil {
-		return nil, err
+		return nil, opening(err)
 	}
 	return &file{o}, nil
+}
+
+// opening marks the error of an open(2) that found no descriptor.
+func opening(err error) error {
+	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
+		return fmt.Errorf("%w: %w", err, vfs.ErrNoDescriptors)
+	}
+	return err
+}
+
+// Descriptors raises the number of files that this process may have open to what the system allows it, and returns it.
+func Descriptors() (int, error) {
+	var l unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
+		return 0, err
+	}
+	if l.Cur < l.Max {
+		raised := unix.Rlimit{Cur: l.Max, Max: l.Max}
+		if unix.Setrlimit(unix.RLIMIT_NOFILE, &raised) == nil {
+			l = raised
+		}
+	}
+	return int(min(l.Cur, 1<<30)), nil //nolint:unconvert,gosec // bounded; the type differs between systems
 }
 
 // small are buffers for files of a few lines, as most that a start reads are.
@@ -63,7 +86,7 @@ func (f *FS) ReadFile(name string, max int64) ([]byte, error) {
 	path := f.path(name)
 	fd, err := retry(func() (int, error) { return unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0) })
 	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+		return nil, opening(&fs.PathError{Op: "open", Path: path, Err: err})
 	}
 	defer unix.Close(fd) //nolint:errcheck // nothing was written
 	page := small.Get().(*[4096]byte)
@@ -141,13 +164,13 @@ func (f *FS) Rename(oldName, newName string) error {
 func (f *FS) Remove(name string) error { return os.Remove(f.path(name)) }
 
 // RemoveAll removes a tree.
-func (f *FS) RemoveAll(name string) error { return os.RemoveAll(f.path(name)) }
+func (f *FS) RemoveAll(name string) error { return opening(os.RemoveAll(f.path(name))) }
 
 // SyncDir makes the names in dir durable.
 func (f *FS) SyncDir(dir string) error {
 	d, err := os.Open(f.path(dir))
 	if err != nil {
-		return err
+		return opening(err)
 	}
 	err = d.Sync()
 	return errors.Join(err, d.Close())

@@ -1,7 +1,10 @@
 package osfs
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -58,5 +61,78 @@ func TestLockAcrossProcesses(t *testing.T) {
 	}
 	if got := other(); got != 0 {
 		t.Fatalf("the other process ended with %d after the lock was given back", got)
+	}
+}
+
+// TestList compares List with the standard library's, over more names than one call of the kernel gives.
+func TestList(t *testing.T) {
+	dir := t.TempDir()
+	for i := range 3000 {
+		name := filepath.Join(dir, fmt.Sprintf("%0*d", 1+i%200, i))
+		switch i % 50 {
+		case 0:
+			if err := os.Mkdir(name, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		case 1:
+			if err := os.Symlink("nowhere", name); err != nil {
+				t.Fatal(err)
+			}
+		default:
+			if err := os.WriteFile(name, []byte("x"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	got, err := New(dir).List(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != len(want) {
+		t.Fatalf("%d names, want %d", len(got), len(want))
+	}
+	for i, w := range want {
+		g := got[i]
+		if g.Name() != w.Name() || g.IsDir() != w.IsDir() || g.Type() != w.Type() {
+			t.Fatalf("%v, want %v", g, w)
+		}
+		if i%500 == 0 {
+			info, err := g.Info()
+			if err != nil || info.Name() != w.Name() {
+				t.Error(info, err)
+			}
+		}
+	}
+	if _, err := New(dir).List("missing"); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+}
+
+// TestReadFileSizes reads around the size up to which one call is enough.
+func TestReadFileSizes(t *testing.T) {
+	fsys := New(t.TempDir())
+	for _, n := range []int{0, 1, 4095, 4096, 4097, 100_000} {
+		name := fmt.Sprint("f", n)
+		f, err := fsys.Create(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data := bytes.Repeat([]byte("abc"), n/3+1)[:n]
+		if _, err := f.WriteAt(data, 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if b, err := fsys.ReadFile(name, int64(n)); err != nil || !bytes.Equal(b, data) {
+			t.Errorf("%d bytes: %d, %v", n, len(b), err)
+		}
+		if _, err := fsys.ReadFile(name, int64(n)-1); !errors.Is(err, vfs.ErrTooLarge) {
+			t.Errorf("%d bytes, one too many: %v", n, err)
+		}
 	}
 }
