@@ -58,6 +58,12 @@ func newAdmin(e *Env, props []Property) (*admin, error) {
 		return nil, fail(err)
 	}
 	a.timeout = a.conf.ms("default.api.timeout.ms")
+	if r := a.conf.ms("request.timeout.ms"); a.timeout < r {
+		if a.conf.has("default.api.timeout.ms") {
+			return nil, fail(configError("The specified value of default.api.timeout.ms must be no smaller than the value of request.timeout.ms."))
+		}
+		a.timeout = r
+	}
 	if a.client, a.hook, err = a.connect(addrs); err != nil {
 		return nil, fail(err)
 	}

@@ -451,3 +451,26 @@ func TestUnreachable(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// A call's time must hold at least one request; what was not asked for gives way.
+func TestAdminTimeouts(t *testing.T) {
+	f := func(want time.Duration, text string, props ...Property) {
+		t.Helper()
+		a, err := newAdmin(&Env{Context: t.Context(), Stderr: io.Discard}, append(props, Property{"bootstrap.servers", "127.0.0.1:1"}))
+		if err != nil {
+			var j *JavaError
+			if !errors.As(err, &j) || j.Inner == nil || j.Inner.Text != text {
+				t.Errorf("%v: %v, want %q", props, err, text)
+			}
+			return
+		}
+		defer a.Close()
+		if text != "" || a.timeout != want {
+			t.Errorf("%v: %v, want %v %q", props, a.timeout, want, text)
+		}
+	}
+	f(time.Minute, "")
+	f(5*time.Second, "", Property{"default.api.timeout.ms", "5000"}, Property{"request.timeout.ms", "5000"})
+	f(2*time.Minute, "", Property{"request.timeout.ms", "120000"})
+	f(0, "The specified value of default.api.timeout.ms must be no smaller than the value of request.timeout.ms.", Property{"default.api.timeout.ms", "5000"})
+}

@@ -121,7 +121,7 @@ func (c *Controller) updateFeature(name string, level int16, kind int8, others f
 		case level < now:
 			return nil, refuse("Can't downgrade the version of this feature.")
 		}
-		return nil, refuse("The quorum's voters are those of controller.quorum.voters; this software cannot yet write them into the log of a running quorum.")
+		return nil, refuse("This version cannot move the voters of a running quorum from controller.quorum.voters into its log; name the other features one by one, without kraft.version.")
 	}
 	if len(metadata.LevelsOf(name)) == 0 {
 		return nil, refuse("Feature %s not found.", name)
