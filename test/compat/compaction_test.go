@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +24,7 @@ import (
 	rec "github.com/highwater/highwater/internal/record"
 	"github.com/highwater/highwater/internal/storage"
 	"github.com/highwater/highwater/internal/vfs"
+	"github.com/highwater/highwater/test/peer"
 )
 
 // TestCompactsAsKafka makes logs of random histories (transactions, idempotent producers, tombstones, all codecs, magic 0 to 2, epochs,
@@ -476,4 +478,23 @@ func batchText(b rec.Batch) string {
 		out += "]"
 	}
 	return out
+}
+
+// TestLogCompactionTester runs Kafka's own test of compaction against a node that compacts all the while: it writes keys again and again,
+// deletes some, reads what is left and compares the last value of each key with what it wrote.
+func TestLogCompactionTester(t *testing.T) {
+	n := peer.Started(t, peer.Options{Software: software(), Properties: []string{
+		keep, "log.roll.ms=300", "log.cleaner.backoff.ms=100", "log.cleaner.min.cleanable.ratio=0.01", "log.cleaner.threads=2",
+		"log.cleaner.delete.retention.ms=1000",
+	}})
+	r := jvm(t).Must(t, "org.apache.kafka.tools.LogCompactionTester", "", "--bootstrap-server", withGroup(t, n.Addr()), "--messages", "60000",
+		"--topics", "2", "--duplicates", "20", "--percent-deletes", "10", "--compression-type", "zstd", "--sleep", "1")
+	reduction := regexp.MustCompile(`\(([\d.-]+)% reduction\)`).FindStringSubmatch(r.Stdout)
+	if r.Exit != 0 || !strings.Contains(r.Stdout, "Data verification is completed") || reduction == nil {
+		t.Fatalf("exit %d\n%s\n%s\n%s", r.Exit, r.Stdout, r.Stderr, tail(r.Log))
+	}
+	t.Log(strings.TrimSpace(r.Stdout))
+	if percent, err := strconv.ParseFloat(reduction[1], 64); err != nil || percent < 30 {
+		t.Errorf("compaction took away only %s%%", reduction[1])
+	}
 }
