@@ -315,11 +315,21 @@ func (c *fsckCheck) absent(current map[kafka.TopicPartition]*fsckPartition, byID
 			// A broker alone that stops in order leaves the ISR for the ELR.
 			if !slices.ContainsFunc(slices.Concat(s.ISR, s.ELR, s.LastKnownELR), func(id kafka.BrokerID) bool { return id != c.nodeID }) {
 				severity, does = fsckError, "makes an empty one, and leads the partition with it: what was there is lost."
+				if s.LeaderEpoch == 0 && !c.known(tp) {
+					severity, does = fsckWarning, "makes an empty one, and leads the partition with it, which is right if it was created just before the node was killed."
+				}
 			}
 			f := c.findings.add(severity, c.dirOf(id), "absent", does, "the metadata has a replica of %s on this node (leader epoch %d), and there is no directory %s", tp, s.LeaderEpoch, tp)
 			f.WayOut = "if the partition had records, restore its directory before the start."
 		}
 	}
+}
+
+// known tells whether a directory was stopped cleanly, and so had all its partitions, or a checkpoint has records of this one.
+func (c *fsckCheck) known(tp kafka.TopicPartition) bool {
+	return slices.ContainsFunc(c.dirs, func(d *fsckDir) bool {
+		return d.state.Clean || d.offset(storage.RecoveryPointsFile, tp) > 0 || d.offset(storage.HighWatermarksFile, tp) > 0
+	})
 }
 
 func (c *fsckCheck) dirOf(id kafka.DirectoryID) string {

@@ -205,7 +205,6 @@ type fsckRecovery struct {
 	recovered map[string][]int64 // by partition
 	truncated map[string]int64
 	stray     []string
-	offline   int
 }
 
 func fsckReadRecovery(t *testing.T, archive string) fsckRecovery {
@@ -682,6 +681,25 @@ func TestFsckAgreesWithRecovery(t *testing.T) {
 	}
 }
 
+// TestFsckAbsent: a partition without a directory is lost, unless it may have been created just before the node was killed.
+func TestFsckAbsent(t *testing.T) {
+	m := fsckMem(t, "single-4.4-unclean", "1/data")
+	if err := m.RemoveAll("1/data/stream-0"); err != nil {
+		t.Fatal(err)
+	}
+	if r := fsckRun(t, m, "1/data"); !r.has("1/data", "absent", fsckError) {
+		t.Errorf("with a high watermark: %s", fsckLines(r, fsckNote))
+	}
+	fsckPut(t, m, "1/data/replication-offset-checkpoint", nil)
+	if r := fsckRun(t, m, "1/data"); !r.has("1/data", "absent", fsckWarning) || r.Errors > 0 {
+		t.Errorf("nowhere but in the metadata: %s", fsckLines(r, fsckNote))
+	}
+	fsckPut(t, m, "1/data/.kafka_cleanshutdown", nil)
+	if r := fsckRun(t, m, "1/data"); !r.has("1/data", "absent", fsckError) {
+		t.Errorf("after a clean stop: %s", fsckLines(r, fsckNote))
+	}
+}
+
 // TestFsckRecoveryPoint: a bad batch below the recovery point, in its segment, costs Kafka all that follows; not us. In an earlier
 // segment it costs nobody anything, and is never served.
 func TestFsckRecoveryPoint(t *testing.T) {
@@ -778,12 +796,10 @@ func TestFsckTool(t *testing.T) {
 		t.Errorf("status %d\n%s%s", status, out, errs)
 	}
 	status, out, errs = fsckTool("--json", bad+"/1/data")
-	var r fsckReport
 	var raw map[string]any
 	if err := json.Unmarshal([]byte(out), &raw); err != nil || status != 1 || raw["errors"] != 5.0 || errs != "" {
 		t.Errorf("status %d, %v, %v errors\n%s", status, err, raw["errors"], errs)
 	}
-	_ = r
 	status, out, _ = fsckTool("--quiet", bad+"/1/data/stream-0", bad+"/1/data/wide-0")
 	if status != 1 || !strings.Contains(out, "truncates the log to offset 7749") || strings.Contains(out, "txn-0") || strings.Contains(out, "note:") {
 		t.Errorf("status %d\n%s", status, out)
