@@ -117,7 +117,7 @@ func TestEveryKeyHasItsEffect(t *testing.T) {
 					t.Errorf("%s: %s: no reason why it is %v", table.Area, k.Name, k.Effect)
 				}
 				for _, p := range places {
-					if table == BrokerTable && k.Effect == NoEffect && !strings.HasPrefix(p, "config/") {
+					if (table == BrokerTable || table == BrokerQuotaTable) && k.Effect == NoEffect && !strings.HasPrefix(p, "config/") {
 						t.Errorf("%s is said to have no effect, but %s names it: move it to InForce in table_effect.go and run `make docs`", k.Name, p)
 					}
 				}

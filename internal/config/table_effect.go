@@ -37,6 +37,7 @@ var brokerEffects = []effectGroup{
 		metadata.log.max.record.bytes.between.snapshots metadata.log.max.snapshot.interval.ms
 		metadata.log.segment.bytes metadata.log.segment.ms metadata.max.idle.interval.ms metadata.max.retention.bytes
 		metadata.max.retention.ms min.insync.replicas node.id num.partitions num.recovery.threads.per.data.dir
+		num.replica.alter.log.dirs.threads
 		offsets.topic.num.partitions offsets.topic.replication.factor offsets.topic.segment.bytes process.roles
 		producer.id.expiration.check.interval.ms producer.id.expiration.ms queued.max.request.bytes
 		replica.high.watermark.checkpoint.interval.ms replica.lag.time.max.ms request.timeout.ms
@@ -53,8 +54,6 @@ var brokerEffects = []effectGroup{
 		log.dir.failure.timeout.ms`},
 	{NoEffect, noPools, `
 		background.threads num.io.threads num.network.threads`},
-	{NoEffect, "each directory's moves run on one goroutine of their own", `
-		num.replica.alter.log.dirs.threads`},
 	{NoEffect, "a connection has at most 64 requests in work, and queued.max.request.bytes bounds their memory", `
 		queued.max.requests`},
 	{NoEffect, noPurgatory, `
@@ -216,5 +215,5 @@ var ipQuotaEffects = []effectGroup{{NoEffect, noQuotas, `connection_creation_rat
 
 var brokerQuotaEffects = []effectGroup{
 	{NoEffect, noFollowers, `follower.replication.throttled.rate leader.replication.throttled.rate`},
-	{NoEffect, "replicas are not moved between directories yet", `replica.alter.log.dirs.io.max.bytes.per.second`},
+	{InForce, "", `replica.alter.log.dirs.io.max.bytes.per.second`},
 }
