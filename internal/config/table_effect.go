@@ -25,7 +25,7 @@ var brokerEffects = []effectGroup{
 		listener.security.protocol.map listeners log.cleaner.backoff.ms log.cleaner.dedupe.buffer.size
 		log.cleaner.delete.retention.ms log.cleaner.enable log.cleaner.io.buffer.load.factor
 		log.cleaner.io.max.bytes.per.second log.cleaner.max.compaction.lag.ms log.cleaner.min.cleanable.ratio
-		log.cleaner.min.compaction.lag.ms log.cleaner.threads log.cleanup.policy log.dir log.dirs
+		log.cleaner.min.compaction.lag.ms log.cleaner.threads log.cleanup.policy log.dir log.dir.failure.timeout.ms log.dirs
 		log.flush.interval.messages log.flush.interval.ms log.flush.offset.checkpoint.interval.ms
 		log.flush.scheduler.interval.ms log.flush.start.offset.checkpoint.interval.ms log.index.interval.bytes
 		log.index.size.max.bytes log.message.timestamp.after.max.ms log.message.timestamp.before.max.ms
@@ -50,8 +50,6 @@ var brokerEffects = []effectGroup{
 		unstable.api.versions.enable unstable.feature.versions.enable`},
 	{NoEffect, "compaction reads and writes pieces of 256 KiB, or a batch if that is larger", `
 		log.cleaner.io.buffer.size`},
-	{NoEffect, "a failed directory is reported at once", `
-		log.dir.failure.timeout.ms`},
 	{NoEffect, noPools, `
 		background.threads num.io.threads num.network.threads`},
 	{NoEffect, "a connection has at most 64 requests in work, and queued.max.request.bytes bounds their memory", `

@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/highwater/highwater/internal/kafka"
@@ -45,6 +46,7 @@ type Options struct {
 	HeartbeatInterval   time.Duration // broker.heartbeat.interval.ms (2 s)
 	SessionTimeout      time.Duration // broker.session.timeout.ms (9 s): a controlled shutdown without answers ends after it
 	RegistrationTimeout time.Duration // initial.broker.registration.timeout.ms (60 s)
+	DirFailureTimeout   time.Duration // log.dir.failure.timeout.ms (30 s): the controller must have heard of a failed directory by then
 	RetryBackoff        time.Duration // first wait after a failed request; doubles up to HeartbeatInterval
 }
 
@@ -80,6 +82,18 @@ type Answer struct {
 // ErrRegistrationTimeout ends a start that the controller did not accept in time.
 var ErrRegistrationTimeout = errors.New("the controller quorum did not accept this broker's registration within initial.broker.registration.timeout.ms")
 
+// ErrDirFailureTimeout ends a broker that could not tell the controller of a failed log directory: whoever leads there would be
+// taken for alive.
+var ErrDirFailureTimeout = errors.New("the controller did not take note of a failed log directory within log.dir.failure.timeout.ms")
+
+// offlineDir is a log directory that has failed.
+type offlineDir struct {
+	id     kafka.DirectoryID
+	failed time.Time
+	sent   bool // in the heartbeat that is out
+	told   bool // a heartbeat with it was answered
+}
+
 // Broker is the machine. Not safe for concurrent use.
 type Broker struct {
 	opts        Options
@@ -94,7 +108,7 @@ type Broker struct {
 	started     time.Time
 	stopping    time.Time
 	metadataEnd kafka.Offset
-	offline     []kafka.DirectoryID
+	offline     []offlineDir
 	err         error
 }
 
@@ -137,7 +151,11 @@ func (b *Broker) MetadataApplied(now time.Time, last kafka.Offset) {
 
 // DirsFailed adds log directories that went offline.
 func (b *Broker) DirsFailed(now time.Time, dirs ...kafka.DirectoryID) {
-	b.offline = append(b.offline, dirs...)
+	for _, id := range dirs {
+		if !slices.ContainsFunc(b.offline, func(d offlineDir) bool { return d.id == id }) {
+			b.offline = append(b.offline, offlineDir{id: id, failed: now})
+		}
+	}
 	b.hurry(now)
 }
 
@@ -164,14 +182,38 @@ func (b *Broker) hurry(now time.Time) {
 
 // Deadline is when Next may have something; zero while an answer is awaited or nothing is left to do.
 func (b *Broker) Deadline() time.Time {
-	if b.inFlight || b.state == ShuttingDown || b.err != nil {
+	if b.state == ShuttingDown || b.err != nil {
 		return time.Time{}
 	}
-	return b.due
+	at := b.due
+	if b.inFlight {
+		at = time.Time{}
+	}
+	if give := b.giveUp(); !give.IsZero() && (at.IsZero() || give.Before(at)) {
+		at = give
+	}
+	return at
+}
+
+// giveUp is when the controller must have heard of the directories that failed; zero if it has, or can't yet.
+func (b *Broker) giveUp() (at time.Time) {
+	if !b.registered {
+		return time.Time{}
+	}
+	for _, d := range b.offline {
+		if t := d.failed.Add(b.opts.DirFailureTimeout); !d.told && (at.IsZero() || t.Before(at)) {
+			at = t
+		}
+	}
+	return at
 }
 
 // Next is the request to send now, if one is due.
 func (b *Broker) Next(now time.Time) (Request, bool) {
+	if give := b.giveUp(); !give.IsZero() && !now.Before(give) && b.state != ShuttingDown && b.err == nil {
+		b.err = ErrDirFailureTimeout
+		return Request{}, false
+	}
 	switch {
 	case b.inFlight || b.state == ShuttingDown || b.err != nil || now.Before(b.due):
 		return Request{}, false
@@ -187,8 +229,13 @@ func (b *Broker) Next(now time.Time) (Request, bool) {
 		return Request{}, false
 	}
 	b.inFlight = true
+	var offline []kafka.DirectoryID
+	for i := range b.offline {
+		b.offline[i].sent = true
+		offline = append(offline, b.offline[i].id)
+	}
 	return Request{
-		Kind: Heartbeat, BrokerEpoch: b.epoch, MetadataEnd: b.metadataEnd, OfflineDirs: b.offline,
+		Kind: Heartbeat, BrokerEpoch: b.epoch, MetadataEnd: b.metadataEnd, OfflineDirs: offline,
 		WantFence: !b.ready, WantShutDown: b.state == PendingControlledShutdown,
 	}, true
 }
@@ -197,17 +244,29 @@ func (b *Broker) Next(now time.Time) (Request, bool) {
 func (b *Broker) Answered(now time.Time, a Answer) {
 	b.inFlight = false
 	if a.Err != nil {
+		for i := range b.offline {
+			b.offline[i].sent = false
+		}
 		b.failed(now, a.Err)
 		return
 	}
 	b.backoff = b.opts.RetryBackoff
 	if !b.registered {
 		b.registered, b.epoch = true, a.BrokerEpoch
+		for i := range b.offline {
+			b.offline[i].failed = now
+		}
 		b.due = now
 		return
 	}
+	for i := range b.offline {
+		b.offline[i].told = b.offline[i].told || b.offline[i].sent
+	}
 	b.fenced = a.Fenced
 	b.due = now.Add(b.opts.HeartbeatInterval)
+	if !b.giveUp().IsZero() {
+		b.due = now // one failed while the heartbeat was out
+	}
 	switch b.state {
 	case Starting:
 		if a.CaughtUp {

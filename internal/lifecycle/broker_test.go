@@ -11,7 +11,7 @@ import (
 	"github.com/highwater/highwater/internal/kerr"
 )
 
-var opts = Options{HeartbeatInterval: 2 * time.Second, SessionTimeout: 9 * time.Second, RegistrationTimeout: 60 * time.Second, RetryBackoff: 100 * time.Millisecond}
+var opts = Options{HeartbeatInterval: 2 * time.Second, SessionTimeout: 9 * time.Second, RegistrationTimeout: 60 * time.Second, DirFailureTimeout: 30 * time.Second, RetryBackoff: 100 * time.Millisecond}
 
 type script struct {
 	t   *testing.T
@@ -38,7 +38,7 @@ func (s *script) ask() Request {
 	if !ok {
 		s.t.Fatalf("nothing to send in state %v", s.b.State())
 	}
-	if _, twice := s.b.Next(s.now.Add(time.Hour)); twice {
+	if _, twice := s.b.Next(s.now.Add(time.Second)); twice {
 		s.t.Fatal("two requests at a time")
 	}
 	return r
@@ -159,5 +159,67 @@ func TestFailedDirectoriesAreToldAtOnce(t *testing.T) {
 	s.b.DirsFailed(s.now, kafka.UUID{1})
 	if r := s.ask(); len(r.OfflineDirs) != 1 || s.now != before {
 		t.Fatalf("heartbeat %+v", r)
+	}
+}
+
+// A broker that can't tell of a failed directory ends, for the controller takes what lies there for alive; one that told in time goes
+// on, whatever becomes of later heartbeats.
+func TestFailedDirectoriesMustBeTold(t *testing.T) {
+	down := errors.New("connection refused")
+	life := func(answers func(begin, now time.Time) bool) (*script, time.Duration) {
+		s := start(t)
+		s.running()
+		begin := s.now
+		s.b.DirsFailed(s.now, kafka.UUID{1}, kafka.UUID{1})
+		for s.b.Err() == nil && s.now.Sub(begin) < time.Hour {
+			if d := s.b.Deadline(); d.After(s.now) {
+				s.now = d
+			}
+			r, ok := s.b.Next(s.now)
+			if !ok {
+				continue
+			}
+			if len(r.OfflineDirs) != 1 {
+				t.Fatalf("heartbeat %+v", r)
+			}
+			s.now = s.now.Add(100 * time.Millisecond)
+			if answers(begin, s.now) {
+				s.b.Answered(s.now, Answer{CaughtUp: true})
+			} else {
+				s.b.Answered(s.now, Answer{Err: down})
+			}
+		}
+		return s, s.now.Sub(begin)
+	}
+	s, after := life(func(_, _ time.Time) bool { return false })
+	if !errors.Is(s.b.Err(), ErrDirFailureTimeout) || after < 30*time.Second || after > 33*time.Second {
+		t.Errorf("never told: %v after %v", s.b.Err(), after)
+	}
+	s, after = life(func(begin, now time.Time) bool {
+		return now.Sub(begin) > 20*time.Second && now.Sub(begin) < 23*time.Second
+	})
+	if s.b.Err() != nil {
+		t.Errorf("told after 20 s: %v after %v", s.b.Err(), after)
+	}
+	// One that fails while a heartbeat is out is told with the next, at once.
+	s = start(t)
+	s.running()
+	s.ask()
+	s.b.DirsFailed(s.now, kafka.UUID{2})
+	s.b.Answered(s.now, Answer{CaughtUp: true})
+	before := s.now
+	if r := s.ask(); len(r.OfflineDirs) != 1 || s.now != before {
+		t.Errorf("heartbeat %+v after %v", r, s.now.Sub(before))
+	}
+	// No answer at all.
+	s = start(t)
+	s.running()
+	s.b.DirsFailed(s.now, kafka.UUID{3})
+	if _, ok := s.b.Next(s.now); !ok || s.b.Err() != nil {
+		t.Fatalf("no heartbeat: %v", s.b.Err())
+	}
+	s.now = s.b.Deadline()
+	if _, ok := s.b.Next(s.now); ok || !errors.Is(s.b.Err(), ErrDirFailureTimeout) {
+		t.Errorf("no answer: %v", s.b.Err())
 	}
 }

@@ -31,6 +31,9 @@ func checkDirs(fsys vfs.FS, c *config.Broker) (identity, error) {
 		case errors.Is(err, fs.ErrNotExist):
 			missing = append(missing, dir)
 			continue
+		case unreadable(err) && dir != c.MetadataLogDir:
+			id.lost[dir] = err // Kafka goes on without it, too
+			continue
 		case err != nil:
 			return id, fmt.Errorf("read %s: %w", name, err)
 		case m.NodeID != kafka.BrokerID(c.NodeID):
@@ -58,6 +61,8 @@ func checkDirs(fsys vfs.FS, c *config.Broker) (identity, error) {
 		id.dirs[dir] = m.DirectoryID
 	}
 	switch {
+	case len(id.dirs) == 0 && len(missing) == 0:
+		return id, noDirError(id.lost)
 	case len(id.dirs) == 0:
 		return id, &StartError{
 			Text: "No readable meta.properties files found.",

@@ -1,13 +1,18 @@
 package node
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/highwater/highwater/internal/replica"
 	"github.com/highwater/highwater/internal/storage"
 	"github.com/highwater/highwater/internal/storageloop"
+	"github.com/highwater/highwater/internal/vfs"
 )
 
 // brokerDirs are the directories for partitions: all but a metadata directory that stands alone. Those that couldn't be opened
@@ -33,6 +38,48 @@ func (n *Node) lostDirs() []string {
 		}
 	}
 	return out
+}
+
+// unreadable tells whether an error is the disk's: not that of a name that isn't there, a lock that somebody has, or of what a file
+// says.
+func unreadable(err error) bool {
+	var p *fs.PathError
+	return errors.As(err, &p) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, vfs.ErrLocked)
+}
+
+// noDirError says that no log directory is left.
+func noDirError(lost map[string]error) error {
+	var names []string
+	var errs []error
+	for _, path := range slices.Sorted(maps.Keys(lost)) {
+		names, errs = append(names, path), append(errs, lost[path])
+	}
+	return &StartError{
+		Text: fmt.Sprintf("Shutdown broker because none of the specified log dirs from %s can be created or validated", strings.Join(names, ", ")),
+		Hint: fmt.Sprintf("See to the disk and the permissions: %v.", errors.Join(errs...)),
+		Err:  errors.Join(errs...),
+	}
+}
+
+// nameDirs gives an id to each log directory of a Kafka that knew none (before 3.7), as later ones do. It comes before anybody asks
+// for ids, and after everything that ends a start without a change on the disk.
+func (n *Node) nameDirs() error {
+	for _, d := range n.dirs {
+		if !d.ID.IsZero() {
+			continue
+		}
+		m, err := d.Meta()
+		if err != nil {
+			return fmt.Errorf("read meta.properties of %s: %w", d.Path(), err)
+		}
+		m.DirectoryID = randomUUID()
+		if err := storage.WriteMeta(n.opts.FS, d.Path(), m); err != nil {
+			return fmt.Errorf("write meta.properties of %s: %w", d.Path(), err)
+		}
+		d.ID, n.identity.dirs[d.Path()] = m.DirectoryID, m.DirectoryID
+		n.log.Info("gave the log directory an id", "dir", d.Path(), "directoryId", m.DirectoryID.String())
+	}
+	return nil
 }
 
 // absolute is the path by which requests name a log directory.

@@ -188,9 +188,16 @@ func (n *Node) openDirs(context.Context) error {
 	}
 	files := storage.NewFiles(n.opts.FS, open)
 	for _, path := range allDirs(n.static) {
+		if n.identity.lost[path] != nil {
+			continue
+		}
 		d, err := storage.OpenDir(path, storage.Options{
 			FS: n.opts.FS, Files: files, Rand: newRand(), ProducerExpiration: n.static.Millis("producer.id.expiration.ms"),
 		})
+		if unreadable(err) && path != n.static.MetadataLogDir {
+			n.identity.lost[path] = err
+			continue
+		}
 		if err != nil {
 			return errors.Join(dirError(path, err), n.abandonDirs())
 		}
@@ -198,6 +205,12 @@ func (n *Node) openDirs(context.Context) error {
 			n.log.Warn("log directory", "dir", path, "note", note)
 		}
 		n.dirs = append(n.dirs, &replica.Dir{Dir: d, ID: n.identity.dirs[path], Name: absolute(path)})
+	}
+	if n.static.IsBroker && len(n.brokerDirs()) == 0 {
+		return errors.Join(noDirError(n.identity.lost), n.abandonDirs())
+	}
+	for path, err := range n.identity.lost {
+		n.log.Error("log directory can't be read and stays offline", "dir", path, "error", err)
 	}
 	return nil
 }

@@ -28,6 +28,9 @@ func randomUUID() kafka.UUID {
 }
 
 func (n *Node) openQuorum(context.Context) error {
+	if err := n.nameDirs(); err != nil {
+		return err
+	}
 	o := quorumOptions(n.static, n.identity)
 	for i := range o.Endpoints {
 		if o.Endpoints[i].Host == "" {
@@ -148,6 +151,7 @@ func (n *Node) register(ctx context.Context) error {
 			HeartbeatInterval:   c.Millis("broker.heartbeat.interval.ms"),
 			SessionTimeout:      c.Millis("broker.session.timeout.ms"),
 			RegistrationTimeout: c.Millis("initial.broker.registration.timeout.ms"),
+			DirFailureTimeout:   c.Millis("log.dir.failure.timeout.ms"),
 			RetryBackoff:        20 * time.Millisecond,
 		},
 		RequestTimeout: c.Millis("controller.socket.timeout.ms"),

@@ -149,6 +149,12 @@ func (l *Loop) Close(epoch kafka.BrokerEpoch) error {
 }
 
 func (d *dirLoop) close(epoch kafka.BrokerEpoch) error {
+	d.mu.Lock()
+	offline := d.failed
+	d.mu.Unlock()
+	if offline {
+		return d.dir.Abandon() // that was reported when it happened
+	}
 	work := make(chan *storage.Log)
 	var wg sync.WaitGroup
 	var mu sync.Mutex // guards failed
