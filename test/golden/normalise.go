@@ -28,9 +28,10 @@ func tidy(text string, log bool) []string {
 		lines = lines[:len(lines)-1]
 	}
 	var out []string
-	inLog := false
+	inLog, level := false, ""
 	for i, l := range lines {
 		if m := logLine.FindStringSubmatch(l); m != nil {
+			level = m[1]
 			inLog = !(log && (m[1] == "ERROR" || m[1] == "FATAL"))
 			if !inLog {
 				out = append(out, m[1]+" "+logger.ReplaceAllString(l[len(m[0]):], ""))
@@ -43,8 +44,8 @@ func tidy(text string, log bool) []string {
 			}
 			continue
 		}
-		// An exception belongs to the log if its frames follow; without them it is what the tool says.
-		if inLog && logMore.MatchString(l) && (strings.TrimSpace(l) == "" || l[0] == ' ' || l[0] == '\t' || i+1 < len(lines) && traceLine.MatchString(lines[i+1])) {
+		// After an error its exception belongs to the log; after a warning only if frames follow, or else it is what the tool says.
+		if inLog && logMore.MatchString(l) && (level == "ERROR" || level == "FATAL" || strings.TrimLeft(l, " \t") != l || l == "" || i+1 < len(lines) && traceLine.MatchString(lines[i+1])) {
 			continue
 		}
 		inLog = false
