@@ -95,6 +95,23 @@ func TestTablesAreKafkas(t *testing.T) {
 	check("quota", "broker", BrokerQuotaTable)
 }
 
+// Every key is explained in one sentence.
+func TestEveryKeyIsExplained(t *testing.T) {
+	for _, table := range allTables {
+		for _, k := range table.Keys {
+			if k.Doc == "" || !strings.HasSuffix(k.Doc, ".") || strings.Contains(k.Doc, "|") {
+				t.Errorf("%s %s: %q", table.Area, k.Name, k.Doc)
+			}
+		}
+	}
+	for line := range strings.Lines(strings.TrimSpace(docs)) {
+		name, _, _ := strings.Cut(line, " ")
+		if BrokerTable.Lookup(name) == nil && TopicTable.Lookup(name) == nil && GroupTable.Lookup(name) == nil {
+			t.Errorf("a sentence about %s, which is no key", name)
+		}
+	}
+}
+
 func lines(t *testing.T, name string) []string {
 	t.Helper()
 	f, err := os.Open("testdata/" + name)

@@ -331,14 +331,24 @@ func clampIntervals(b *Broker, m map[string]string) {
 	}
 }
 
-// DynamicWithoutEffect lists the dynamic configs that have no effect here, sorted, with the reason.
+// DynamicWithoutEffect lists the dynamic configs that have no effect here, with the reason: known keys, then unknown ones.
 func (b *Broker) DynamicWithoutEffect() []Notice {
 	set := maps.Clone(b.cluster)
 	if set == nil {
 		set = make(map[string]string)
 	}
 	maps.Copy(set, b.node)
-	return withoutEffect(set)
+	out := withoutEffect(set)
+	for _, k := range slices.Sorted(maps.Keys(set)) {
+		if brokerKey(k) == nil && !prefixed(k) {
+			why := hint(k)
+			if why == "" {
+				why = "nothing reads it"
+			}
+			out = append(out, Notice{k, Hidden, why})
+		}
+	}
+	return out
 }
 
 // Change is a key whose value another configuration has changed. Secrets are hidden.

@@ -243,7 +243,7 @@ func TestMarkdown(t *testing.T) {
 func TestChanged(t *testing.T) {
 	b := base(t, "message.max.bytes", "100")
 	n, bad := b.WithDynamic(map[string]string{"message.max.bytes": "200", "num.io.threads": "12"},
-		map[string]string{"log.retention.ms": "5", "listener.name.plaintext.max.connections": "7", "min.insync.replicas": "1", "leader.replication.throttled.rate": "9"})
+		map[string]string{"log.retention.ms": "5", "listener.name.plaintext.max.connections": "7", "min.insync.replicas": "1", "leader.replication.throttled.rate": "9", "log.retention.hour": "1"})
 	if bad != nil {
 		t.Fatal(bad)
 	}
@@ -264,7 +264,7 @@ func TestChanged(t *testing.T) {
 	for _, x := range n.DynamicWithoutEffect() {
 		got = append(got, x.Key+"="+x.Value)
 	}
-	if strings.Join(got, " ") != "leader.replication.throttled.rate=9 num.io.threads=12" {
+	if strings.Join(got, " ") != "leader.replication.throttled.rate=9 num.io.threads=12 log.retention.hour=[hidden]" {
 		t.Error(got)
 	}
 	if n.BrokerQuota("leader.replication.throttled.rate") != 9 || b.BrokerQuota("leader.replication.throttled.rate") != 1<<63-1 {

@@ -152,13 +152,13 @@ func (t *Table) Sorted() []*Key { return t.sorted }
 
 // The tables.
 var (
-	BrokerTable        = newTable("broker", brokerKeys, ownBrokerKeys).effects(brokerEffects)
-	TopicTable         = newTable("topic", topicKeys).effects(topicEffects)
-	GroupTable         = newTable("group", groupKeys).effects(groupEffects)
-	ClientMetricsTable = newTable("client-metrics", clientMetricsKeys).effects(clientMetricsEffects)
+	BrokerTable        = newTable("broker", brokerKeys, ownBrokerKeys).effects(brokerEffects).withDocs()
+	TopicTable         = newTable("topic", topicKeys).effects(topicEffects).withDocs()
+	GroupTable         = newTable("group", groupKeys).effects(groupEffects).withDocs()
+	ClientMetricsTable = newTable("client-metrics", clientMetricsKeys).effects(clientMetricsEffects).withDocs()
 	// UserQuotaTable has the quotas of users, client ids and both together; IPQuotaTable those of addresses.
-	UserQuotaTable = newTable("user quota", userQuotaKeys).effects(userQuotaEffects)
-	IPQuotaTable   = newTable("ip quota", ipQuotaKeys).effects(ipQuotaEffects)
+	UserQuotaTable = newTable("user quota", userQuotaKeys).effects(userQuotaEffects).withDocs()
+	IPQuotaTable   = newTable("ip quota", ipQuotaKeys).effects(ipQuotaEffects).withDocs()
 	// BrokerQuotaTable has the keys that exist only as dynamic broker configs: the replication throttles.
-	BrokerQuotaTable = newTable("broker quota", brokerQuotaKeys).effects(brokerQuotaEffects)
+	BrokerQuotaTable = newTable("broker quota", brokerQuotaKeys).effects(brokerQuotaEffects).withDocs()
 )
