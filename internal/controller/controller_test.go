@@ -443,10 +443,28 @@ func TestDirectories(t *testing.T) {
 	if p := k.partition("a", 1); p.Directory(2) != kafka.DirectoryID(dir(2, 1)) {
 		t.Errorf("directories %v", p.Directories)
 	}
+	k.create("c", -1, -1, []int32{1, 2})
 	k.heartbeat(2, func(q *kmsg.BrokerHeartbeatRequest) { q.OfflineLogDirs = [][16]byte{dir(2, 1)} })
 	k.expect("a", 1, "leader=1 epoch=1 replicas=[2 1] isr=[1]")
 	if b := k.c.registration(2); !slices.Equal(b.LogDirs, []kafka.DirectoryID{dir(2, 0)}) {
 		t.Errorf("%v", b.LogDirs)
+	}
+	// A replica that turns out to lie in the directory that failed leaves the ISR; told twice, nothing more happens.
+	k.expect("c", 0, "leader=1 epoch=0 replicas=[1 2] isr=[1 2]")
+	req.Directories[0].Topics = []kmsg.AssignReplicasToDirsRequestDirectoryTopic{{TopicID: k.c.Image().Topic("c").ID, Partitions: []kmsg.AssignReplicasToDirsRequestDirectoryTopicPartition{{Partition: 0}}}}
+	for range 2 {
+		from := len(k.log)
+		if resp = k.at(req).(*kmsg.AssignReplicasToDirsResponse); resp.ErrorCode != 0 || resp.Directories[0].Topics[0].Partitions[0].ErrorCode != 0 {
+			t.Errorf("%+v", resp)
+		}
+		k.expect("c", 0, "leader=1 epoch=0 replicas=[1 2] isr=[1]")
+		if n := len(k.log) - from; n > 2 {
+			t.Errorf("%d records", n)
+		}
+	}
+	req.BrokerEpoch--
+	if resp = k.at(req).(*kmsg.AssignReplicasToDirsResponse); resp.ErrorCode != kerr.StaleBrokerEpoch.Code {
+		t.Errorf("another epoch: %+v", resp)
 	}
 	k.heartbeat(2, func(q *kmsg.BrokerHeartbeatRequest) { q.CordonedLogDirs = [][16]byte{dir(2, 0)} })
 	if r := k.create("b", 1, 2); !strings.Contains(*r.ErrorMessage, "only 1 broker(s) are registered or some brokers have all their log directories cordoned.") {
