@@ -103,7 +103,13 @@ func serverConfig(file string, overrides []string) (*config.Broker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return config.NewBroker(p)
+	c, err := config.NewBroker(p)
+	var bad *config.Error
+	if _, zookeeper := p.Get("zookeeper.connect"); zookeeper && errors.As(err, &bad) && bad.Key == "process.roles" {
+		return nil, &node.StartError{Class: bad.Class, Text: bad.Text, Hint: "This is the file of a broker in ZooKeeper mode, which Kafka left in 4.0. " +
+			"Migrate the cluster to KRaft with Kafka 3.9, then start this node with process.roles=broker on the same directories.", Err: err}
+	}
+	return c, err
 }
 
 // parseServerConfig reads the text of a node's file: what --override replaces, then the variables of config providers.

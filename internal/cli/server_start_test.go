@@ -230,3 +230,15 @@ func TestGrowth(t *testing.T) {
 		}
 	}
 }
+
+// TestServerStartZooKeeperMode: the file of a broker in ZooKeeper mode is refused with the way to KRaft.
+func TestServerStartZooKeeperMode(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "server.properties")
+	if err := os.WriteFile(file, []byte("broker.id=1\nzookeeper.connect=127.0.0.1:2181\nlog.dirs="+t.TempDir()+"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	status, _, errs := startRun(t, []string{file})
+	if status != 1 || !strings.Contains(errs, `Missing required configuration "process.roles"`) || !strings.Contains(errs, "Migrate the cluster to KRaft with Kafka 3.9") {
+		t.Errorf("exit %d:\n%s", status, errs)
+	}
+}

@@ -42,6 +42,14 @@ func checkDirs(fsys vfs.FS, c *config.Broker) (identity, error) {
 					"If you intend to create a new node, you should remove all data in your data directories.", m.NodeID, c.NodeID, name),
 				Hint: fmt.Sprintf("Set node.id=%d, or point log.dirs to this node's own directories.", m.NodeID),
 			}
+		case m.Version == 0 && c.IsController:
+			// A controller begins in a formatted directory. This one's topics are known to a ZooKeeper only: with an empty metadata log
+			// they would all be set aside as strays.
+			return id, &StartError{
+				Text: fmt.Sprintf("%s has version 0: the directory was written in ZooKeeper mode, and a controller cannot begin in it.", name),
+				Hint: "Migrate the cluster to KRaft with Kafka 3.9, which moves the metadata out of ZooKeeper into controllers in directories of their own. " +
+					"Then start this node with process.roles=broker on this directory. Nothing was changed.",
+			}
 		case id.clusterID != "" && m.ClusterID != id.clusterID:
 			return id, &StartError{
 				Text: fmt.Sprintf("Invalid cluster.id in: %s. Expected %s, but read %s", name, id.clusterID, m.ClusterID),

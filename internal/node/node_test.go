@@ -293,6 +293,19 @@ func TestRefusedStarts(t *testing.T) {
 	if e := fail(c); !strings.Contains(e.Text, "Stored node id 2") || !strings.Contains(e.Text, "meta.properties") {
 		t.Errorf("another node's directory: %q", e.Text)
 	}
+	zookeeper := configure(t, t.TempDir())
+	if err := os.MkdirAll(zookeeper.LogDirs[0], 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := storage.WriteMeta(osfs.New(""), zookeeper.LogDirs[0], storage.Meta{ClusterID: "node-test-cluster-AAAA", NodeID: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if e := fail(zookeeper); !strings.Contains(e.Text, "ZooKeeper mode") || !strings.Contains(e.Hint, "Migrate the cluster to KRaft with Kafka 3.9") {
+		t.Errorf("a directory of ZooKeeper mode: %q, %q", e.Text, e.Hint)
+	}
+	if _, err := os.Stat(filepath.Join(zookeeper.LogDirs[0], "__cluster_metadata-0")); err == nil {
+		t.Error("a directory of ZooKeeper mode got a metadata log")
+	}
 }
 
 // TestForwardedRequestsReachTheController: configs are altered by a broker's listener, and in force at once.
