@@ -106,7 +106,10 @@ func Main(argv []string) int {
 			go func() { // ends with the process: the tool's own end is what the signal asks for
 				select {
 				case <-c:
-					signal.Stop(c) // a second signal ends the process at once
+					// As in a JVM, a second TERM does not break off an orderly end: supervisors that signal a process and its group send
+					// two. A second interrupt, which is somebody at a terminal, ends the process at once.
+					signal.Ignore(syscall.SIGTERM)
+					signal.Stop(c)
 					cancel()
 				case <-ctx.Done():
 				}

@@ -3,8 +3,8 @@ package takeover
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"compress/gzip"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/highwater/highwater/internal/fixture"
@@ -214,18 +215,50 @@ func (h *home) open(t *testing.T, s peer.Software, version string, more ...strin
 	h.node = peer.Open(t, peer.Existing{Software: s, Version: version, ID: h.id, Home: h.path, Broker: h.broker, Controller: h.controller})
 }
 
-// stop ends the node by TERM.
-func (h *home) stop(t *testing.T) {
+// start runs all nodes of a directory, controllers first, and gives the one that clients talk to.
+func (d *directory) start(t *testing.T, s peer.Software, version string, more ...string) peer.Node {
 	t.Helper()
-	if err := h.node.Stop(); err != nil {
-		t.Fatal(err)
+	var broker peer.Node
+	for _, h := range d.ordered() {
+		if n := h.start(t, s, version, more...); h.broker > 0 {
+			broker = n
+		}
+	}
+	return broker
+}
+
+// ordered are the homes, controllers before brokers.
+func (d *directory) ordered() []*home {
+	return slices.SortedFunc(maps.Values(d.homes), func(a, b *home) int { return cmp.Or(cmp.Compare(a.broker, b.broker), cmp.Compare(a.id, b.id)) })
+}
+
+// stop ends all nodes by TERM, brokers first.
+func (d *directory) stop(t *testing.T) {
+	t.Helper()
+	for _, h := range slices.Backward(d.ordered()) {
+		h.stop(t)
 	}
 }
 
-// kill ends the node by KILL.
-func (h *home) kill(t *testing.T) {
+// kill ends all nodes by KILL.
+func (d *directory) kill(t *testing.T) {
 	t.Helper()
-	if err := h.node.Kill(); err != nil {
+	for _, h := range d.homes {
+		if err := h.node.Kill(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// stop ends the node by TERM, and Highwater by two: the second must not break off what the first began.
+func (h *home) stop(t *testing.T) {
+	t.Helper()
+	if h.node.Software() == peer.Highwater {
+		if err := syscall.Kill(h.node.PID(), syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := h.node.Stop(); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -235,57 +268,37 @@ func (h *home) logDirs() []string {
 	return strings.Split(property(h.properties, "log.dirs"), ",")
 }
 
-// content is what a file holds: its size and the hash of its bytes.
-type content struct {
-	size int64
-	sum  [sha256.Size]byte
-}
-
-// files is every file below the log directories, by its path below the directory's root.
-func (d *directory) files(t *testing.T) map[string]content {
-	t.Helper()
-	out := map[string]content{}
-	for _, h := range d.homes {
-		for _, l := range h.logDirs() {
-			err := filepath.WalkDir(l, func(path string, e fs.DirEntry, err error) error {
-				if err != nil || e.IsDir() {
-					return err
-				}
-				b, err := os.ReadFile(path)
-				if err != nil {
-					return err
-				}
-				name, err := filepath.Rel(d.root, path)
-				out[name] = content{int64(len(b)), sha256.Sum256(b)}
-				return err
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
+// logDirs are those of all nodes.
+func (d *directory) logDirs() []string {
+	var out []string
+	for _, h := range d.ordered() {
+		out = append(out, h.logDirs()...)
 	}
 	return out
 }
 
-// compareFiles tells how the files of d differ from those that were there before, but for those whose name changing says may.
-func (d *directory) compareFiles(t *testing.T, before map[string]content, changing func(name string) bool) {
+// files is every file below the log directories, by its path below the directory's root.
+func (d *directory) files(t *testing.T) map[string][]byte {
 	t.Helper()
-	after := d.files(t)
-	for _, name := range slices.Sorted(maps.Keys(before)) {
-		if changing(name) {
-			continue
-		}
-		if _, there := after[name]; !there {
-			t.Errorf("file %s is gone", name)
-		} else if before[name] != after[name] {
-			t.Errorf("file %s changed, %d bytes before, %d now", name, before[name].size, after[name].size)
+	out := map[string][]byte{}
+	for _, l := range d.logDirs() {
+		err := filepath.WalkDir(l, func(path string, e fs.DirEntry, err error) error {
+			if err != nil || e.IsDir() {
+				return err
+			}
+			b, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			name, err := filepath.Rel(d.root, path)
+			out[name] = b
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(after)) {
-		if _, there := before[name]; !there && !changing(name) {
-			t.Errorf("file %s is new, %d bytes", name, after[name].size)
-		}
-	}
+	return out
 }
 
 // replaceRoot gives a text that names the directory the archive's {DIR}.

@@ -33,8 +33,8 @@ var served = []string{"cluster", "quorum", "topics", "features"}
 // kept are those that only Kafka answers, from what Highwater left it.
 var kept = []string{"quotas", "scram", "acls"}
 
-// TestTakeOver lets Highwater take over each of Kafka's directories of one node, and hands it back, twice: after a clean stop and
-// after a kill.
+// TestTakeOver lets Highwater take over each of Kafka's directories, and hands it back, twice: after a clean stop and after a kill. The
+// nodes are one each, but for the migrated cluster, which has a controller of its own.
 func TestTakeOver(t *testing.T) {
 	for _, c := range []struct {
 		name, expect string
@@ -49,21 +49,21 @@ func TestTakeOver(t *testing.T) {
 		{"jbod-4.4", "jbod-4.4.expect", "", false, true, false},
 		{"3.9.2-single", "3.9.2-single.expect/4.4", "", false, true, false},
 		{"3.3.2-single", "3.3.2-single.expect/own", "3.3.2", true, true, false},
+		{"3.9.2-migrated", "3.9.2-migrated.expect/own", "3.9.2", false, true, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			d := unpack(t, c.name, false)
-			h := d.homes[1]
 			r := rand.New(rand.NewPCG(1, 2))
 			want := expected(t, c.expect)
 			properties := slices.Concat(quiet, alone)
 			var wrong map[string]bool
 			if c.clean { // else the tool ends at an index that is half zeros
-				wrong = h.complaints(t)
+				wrong = d.complaints(t)
 			}
 
 			// Highwater finds what Kafka finds.
-			n := h.start(t, peer.Highwater, "", properties...)
+			n := d.start(t, peer.Highwater, "", properties...)
 			found := d.ask(t, n)
 			sameRecords(t, want, found)
 			if c.own {
@@ -76,15 +76,15 @@ func TestTakeOver(t *testing.T) {
 			written := load(t, n, r, "first", trimmedWhole)
 			state := d.ask(t, n)
 			extended(t, found, state, written)
-			h.stop(t)
-			h.noComplaints(t, c.clean)
-			h.sound(t, wrong)
+			d.stop(t)
+			d.noComplaints(t, c.clean)
+			d.sound(t, wrong)
 			if c.shell {
-				h.keepsImage(t, c.expect)
+				d.homes[1].keepsImage(t, c.expect)
 			}
 
 			// Kafka finds what Highwater left, and writes.
-			n = h.start(t, peer.Kafka, c.version, properties...)
+			n = d.start(t, peer.Kafka, c.version, properties...)
 			back := d.ask(t, n)
 			sameRecords(t, state, back)
 			if c.own {
@@ -99,11 +99,11 @@ func TestTakeOver(t *testing.T) {
 			written = load(t, n, r, "second", trimmedWhole)
 			state = d.ask(t, n)
 			extended(t, back, state, written)
-			h.stop(t)
-			h.noComplaints(t, true)
+			d.stop(t)
+			d.noComplaints(t, true)
 
 			// Highwater again, which is killed.
-			n = h.start(t, peer.Highwater, "", properties...)
+			n = d.start(t, peer.Highwater, "", properties...)
 			found = d.ask(t, n)
 			sameRecords(t, state, found)
 			if c.own {
@@ -115,11 +115,11 @@ func TestTakeOver(t *testing.T) {
 			written = load(t, n, r, "third", trimmedWhole)
 			state = d.ask(t, n)
 			extended(t, found, state, written)
-			h.kill(t)
-			h.noComplaints(t, true)
+			d.kill(t)
+			d.noComplaints(t, true)
 
 			// Kafka recovers it.
-			n = h.start(t, peer.Kafka, c.version, properties...)
+			n = d.start(t, peer.Kafka, c.version, properties...)
 			back = d.ask(t, n)
 			sameRecords(t, state, back)
 			if c.own {
@@ -130,16 +130,16 @@ func TestTakeOver(t *testing.T) {
 			sameConfigs(t, want, back, "GROUP", "CLIENT_METRICS")
 			sameAdmin(t, want, back, kept...)
 			keepsGroups(t, want, back)
-			h.stop(t)
-			h.noComplaints(t, false)
+			d.stop(t)
+			d.noComplaints(t, false)
 
 			// And once more.
-			n = h.start(t, peer.Highwater, "", properties...)
+			n = d.start(t, peer.Highwater, "", properties...)
 			found = d.ask(t, n)
 			sameRecords(t, state, found)
-			h.stop(t)
-			h.noComplaints(t, true)
-			h.sound(t, wrong)
+			d.stop(t)
+			d.noComplaints(t, true)
+			d.sound(t, wrong)
 		})
 	}
 }
