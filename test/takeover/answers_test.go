@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/highwater/highwater/internal/fixture"
 	"github.com/highwater/highwater/test/peer"
@@ -217,7 +218,9 @@ func sameConfigs(t *testing.T, want, got *answers, kinds ...string) {
 		}
 		return out
 	}
-	if diff := cmp.Diff(of(want), of(got)); diff != "" {
+	// Kafka 4 removed this key of topics. What an older one left of it stays in the metadata and is not described.
+	removed := cmpopts.IgnoreMapEntries(func(key string, _ any) bool { return key == "message.format.version" })
+	if diff := cmp.Diff(of(want), of(got), removed); diff != "" {
 		t.Errorf("dynamic configs differ (- wanted, + there):\n%s", diff)
 	}
 }

@@ -70,9 +70,9 @@ func does(ctx context.Context, t *testing.T, cl *kgo.Client, key kmsg.Key) bool 
 }
 
 // load writes to every topic that is there and to some that it makes, in every codec, with and without a producer id; it makes,
-// changes and deletes topics, changes configs, and deletes records and runs transactions where the broker does. What it makes is
-// named by tag. Topics in pass are passed over.
-func load(t *testing.T, n peer.Node, r *rand.Rand, tag string, pass ...string) *book {
+// changes and deletes topics, changes configs, deletes records if trim says so, and runs transactions where the broker does. What it
+// makes is named by tag. Topics in pass are passed over.
+func load(t *testing.T, n peer.Node, r *rand.Rand, tag string, trim bool, pass ...string) *book {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), loadTimeout)
 	defer cancel()
@@ -121,7 +121,7 @@ func load(t *testing.T, n peer.Node, r *rand.Rand, tag string, pass ...string) *
 	if does(ctx, t, control, kmsg.EndTxn) {
 		b.transactions(ctx, t, client(kgo.TransactionalID("txn-"+tag)), r, parts, tag)
 	}
-	if does(ctx, t, control, kmsg.DeleteRecords) {
+	if trim {
 		b.deleteRecords(ctx, t, admin, "made-"+tag, 1)
 	}
 	if len(b.errs) > 0 {

@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/highwater/highwater/test/peer"
@@ -70,10 +71,11 @@ func TestTakeOver(t *testing.T) {
 				ignoreNewestEpoch(want, found)
 			}
 			sameOffsets(t, want, found, true)
+			older := strings.HasPrefix(c.version, "3.")
 			sameAdmin(t, want, found, served...)
 			sameConfigs(t, want, found, "TOPIC", "BROKER")
 			// It writes, and stops cleanly.
-			written := load(t, n, r, "first", trimmedWhole)
+			written := load(t, n, r, "first", true, trimmedWhole)
 			state := d.ask(t, n)
 			extended(t, found, state, written)
 			d.stop(t)
@@ -90,13 +92,16 @@ func TestTakeOver(t *testing.T) {
 			if c.own {
 				ignoreNewestEpoch(state, back)
 			}
+			if older {
+				ignoreTimes("v0-", state, back)
+			}
 			sameOffsets(t, state, back, false)
 			sameAdmin(t, state, back, served...)
 			sameConfigs(t, state, back, "TOPIC", "BROKER")
 			sameConfigs(t, want, back, "GROUP", "CLIENT_METRICS")
 			sameAdmin(t, want, back, kept...)
 			keepsGroups(t, want, back)
-			written = load(t, n, r, "second", trimmedWhole)
+			written = load(t, n, r, "second", true, trimmedWhole)
 			state = d.ask(t, n)
 			extended(t, back, state, written)
 			d.stop(t)
@@ -109,10 +114,14 @@ func TestTakeOver(t *testing.T) {
 			if c.own {
 				ignoreNewestEpoch(state, found)
 			}
+			if older {
+				ignoreTimes("v0-", state, found)
+			}
 			sameOffsets(t, state, found, false)
 			sameAdmin(t, state, found, served...)
 			sameConfigs(t, state, found, "TOPIC", "BROKER")
-			written = load(t, n, r, "third", trimmedWhole)
+			// As with Kafka, a log start is known after a kill only if a checkpoint of it was due before.
+			written = load(t, n, r, "third", false, trimmedWhole)
 			state = d.ask(t, n)
 			extended(t, found, state, written)
 			d.kill(t)
@@ -124,6 +133,9 @@ func TestTakeOver(t *testing.T) {
 			sameRecords(t, state, back)
 			if c.own {
 				ignoreNewestEpoch(state, back)
+			}
+			if older {
+				ignoreTimes("v0-", state, back)
 			}
 			sameOffsets(t, state, back, false)
 			sameAdmin(t, state, back, served...)
@@ -141,6 +153,19 @@ func TestTakeOver(t *testing.T) {
 			d.noComplaints(t, true)
 			d.sound(t, wrong)
 		})
+	}
+}
+
+// ignoreTimes takes what was found by time out of the answers for topics whose message.format.version is below 0.10: Kafka 3 goes by
+// that and finds nothing; Kafka 4 and Highwater find the records of format 2 that were written since.
+func ignoreTimes(topics string, all ...*answers) {
+	for _, a := range all {
+		for name, o := range a.offsets {
+			if strings.HasPrefix(name, topics) {
+				o.AtOrAfter = nil
+				a.offsets[name] = o
+			}
+		}
 	}
 }
 
