@@ -325,13 +325,16 @@ func (l *Log) rebuildIndexesLocked(s *segment, idx *indexes) error {
 func (l *Log) resetIndexFiles(s *segment, idx *indexes) error {
 	for _, e := range []*entryFile{&idx.offsets, &idx.times} {
 		f, err := l.fs.Create(e.file.path())
-		if err != nil {
+		switch {
+		case err == nil:
+			l.namesDirty.Store(true)
+		case errors.Is(err, fs.ErrExist):
 			if f, err = l.fs.Open(e.file.path(), vfs.ReadWrite); err != nil {
 				return err
 			}
 			err = f.Truncate(0)
-		} else {
-			l.namesDirty.Store(true)
+		default:
+			return err
 		}
 		if cerr := f.Close(); err == nil {
 			err = cerr
