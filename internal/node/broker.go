@@ -119,10 +119,15 @@ func (n *Node) shutDown(ctx context.Context) error {
 	n.serving = false
 	n.applyMu.Unlock()
 	var err error
-	if n.static.Bool("controlled.shutdown.enable") {
-		if err = n.uplink.Stop(ctx); errors.Is(err, context.DeadlineExceeded) {
+	if n.static.Bool("controlled.shutdown.enable") && n.life.Err() == nil {
+		// A node that loses its disks or its controller has nobody to ask any more.
+		ask, cancel := context.WithCancel(ctx)
+		forget := context.AfterFunc(n.life, cancel)
+		if err = n.uplink.Stop(ask); ask.Err() != nil {
 			err = nil
 		}
+		forget()
+		cancel()
 	}
 	drain, cancel := context.WithTimeout(ctx, drainTime)
 	defer cancel()

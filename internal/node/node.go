@@ -70,6 +70,8 @@ type Node struct {
 	listening map[string]config.Endpoint // brokers' listeners that are bound, by name; under applyMu once serving
 	told      map[string]bool            // notices that were logged, under applyMu
 	failed    chan error
+	life      context.Context // ends, by abort, when the node cannot go on
+	abort     context.CancelCauseFunc
 	running   []step // what Stop must undo, in the order of starting
 	stopOnce  sync.Once
 	stopErr   error
@@ -112,9 +114,20 @@ func Start(ctx context.Context, o Options) (*Node, error) {
 	n := &Node{opts: o, log: o.Log, static: o.Config, id: kafka.BrokerID(o.Config.NodeID), failed: make(chan error, 1)}
 	n.config.Store(o.Config)
 	n.image.Store(metadata.Empty())
+	// What fails while a later step waits, for the controller or for the metadata, ends the start.
+	n.life, n.abort = context.WithCancelCause(context.WithoutCancel(ctx))
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer context.AfterFunc(n.life, func() { cancel(context.Cause(n.life)) })()
 	for _, s := range n.steps() {
 		begin := time.Now()
-		if err := s.start(ctx); err != nil {
+		err := s.start(ctx)
+		if lost := context.Cause(n.life); lost != nil && !errors.Is(err, lost) {
+			if err == nil {
+				n.running = append(n.running, s)
+			}
+			err = lost
+		}
+		if err != nil {
 			stop, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			defer cancel()
 			return nil, errors.Join(err, n.Stop(stop))
@@ -146,6 +159,7 @@ func (n *Node) Stop(ctx context.Context) error {
 func (n *Node) Failed() <-chan error { return n.failed }
 
 func (n *Node) fail(err error) {
+	n.abort(err)
 	select {
 	case n.failed <- err:
 	default:

@@ -56,7 +56,9 @@ func (n *Node) openQuorum(context.Context) error {
 }
 
 func (n *Node) closeQuorum(ctx context.Context) error {
-	n.quorum.Shutdown(ctx)
+	if n.loader != nil { // else its loop never ran, and there is nobody to resign
+		n.quorum.Shutdown(ctx)
+	}
 	err := n.quorum.Close()
 	n.closePeers()
 	return err

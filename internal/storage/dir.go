@@ -201,6 +201,11 @@ func (d *Dir) Open(p PartitionDir, c Config, now time.Time) (*Log, Recovery, err
 	}
 	d.mu.Unlock()
 	r, err := d.load(l, o)
+	var bad *CorruptError
+	if err != nil && !errors.As(err, &bad) && !l.future {
+		// It is the disk that refuses. Like Kafka we don't go on with the rest of it.
+		return nil, r, d.fail(err)
+	}
 	if err != nil {
 		if !l.future { // the replica that it is a copy of may be whole
 			d.mu.Lock()
@@ -719,7 +724,13 @@ func (d *Dir) finish(epoch kafka.BrokerEpoch, closeLogs func([]*Log) []error) er
 	d.closed = true
 	d.mu.Unlock()
 	errs := closeLogs(d.All())
-	errs = append(errs, d.CheckpointRecoveryPoints(), d.CheckpointStartOffsets(), d.CheckpointHighWatermarks(), d.CheckpointCleanedOffsets())
+	for _, write := range []func() error{d.CheckpointRecoveryPoints, d.CheckpointStartOffsets, d.CheckpointHighWatermarks, d.CheckpointCleanedOffsets} {
+		if err := d.Err(); err != nil {
+			errs = append(errs, err)
+			break
+		}
+		errs = append(errs, write())
+	}
 	if errors.Join(errs...) == nil && d.Doubt() == nil {
 		if err := vfs.WriteFileAtomic(d.o.FS, d.path, cleanShutdownName, encodeCleanShutdown(epoch)); err != nil {
 			errs = append(errs, fmt.Errorf("write the clean-shutdown mark of %s: %w", d.path, err))
