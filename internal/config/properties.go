@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"maps"
+	"path"
 	"regexp"
 	"slices"
 	"strconv"
@@ -208,11 +209,16 @@ func (p *Properties) Resolve(from Providers) error {
 	if len(names) == 0 {
 		return nil
 	}
-	get := make(map[string]func(path, key string) (string, bool, error))
+	get := make(map[string]func(dir, key string) (string, bool, error))
 	for _, n := range names {
 		class := trim(p.values["config.providers."+n+".class"])
 		allowed := func(param string) []string {
 			return splitList(trim(p.values["config.providers."+n+".param."+param]))
+		}
+		for _, a := range allowed("allowed.paths") {
+			if !strings.HasPrefix(a, "/") {
+				return configError("config.providers", "Path %s in config.providers.%s.param.allowed.paths is not absolute", a, n)
+			}
 		}
 		switch class {
 		case envProvider:
@@ -317,12 +323,14 @@ func expand(v string, get map[string]func(path, key string) (string, bool, error
 	return out.String(), nil
 }
 
-func pathAllowed(allowed []string, path string) bool {
+// pathAllowed tells whether a path lies in one of those that allowed.paths names, as it is when every ".." is resolved.
+func pathAllowed(allowed []string, name string) bool {
 	if len(allowed) == 0 {
 		return true
 	}
+	name = path.Clean(name)
 	for _, a := range allowed {
-		if path == a || strings.HasPrefix(path, strings.TrimSuffix(a, "/")+"/") && !strings.Contains(path, "/../") {
+		if a = path.Clean(a); name == a || strings.HasPrefix(name, strings.TrimSuffix(a, "/")+"/") {
 			return true
 		}
 	}

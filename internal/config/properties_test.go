@@ -116,11 +116,32 @@ func TestProviders(t *testing.T) {
 		{"config.providers": "x"},
 		{"config.providers": "x", "config.providers.x.class": "com.acme.Vault"},
 		{"config.providers": "f", "config.providers.f.class": fileProvider, "a": "${f:/none:x}"},
+		{"config.providers": "f", "config.providers.f.class": fileProvider, "config.providers.f.param.allowed.paths": "etc"},
 	} {
 		if err := NewProperties(bad).Resolve(Providers{File: func(string) ([]byte, error) { return nil, errors.New("none") }}); err == nil {
 			t.Errorf("%v: accepted", bad)
 		}
 	}
+}
+
+// Paths outside of those that are allowed are not read, however they are written.
+func TestAllowedPaths(t *testing.T) {
+	f := func(name string, want bool) {
+		t.Helper()
+		if got := pathAllowed([]string{"/run/secrets/", "/etc/one"}, name); got != want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	f("/run/secrets/a", true)
+	f("/run/secrets", true)
+	f("/run/secrets/../secrets/a", true)
+	f("/etc/one", true)
+	f("/run/secrets/..", false)
+	f("/run/secrets/../a", false)
+	f("/run/secrets2/a", false)
+	f("/etc/one/../two", false)
+	f("run/secrets/a", false)
+	f("/", false)
 }
 
 // Whatever the bytes, reading ends; what it gives can be written and read back.
@@ -142,6 +163,7 @@ func FuzzParseProperties(f *testing.F) {
 			b.Describe()
 			b.Unknown()
 		}
+		Explain("f", p)
 	})
 }
 
