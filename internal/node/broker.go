@@ -146,6 +146,7 @@ func (n *Node) isControllerListener(name string) bool {
 // replicaFailed is called with a replica's lock held.
 func (n *Node) replicaFailed(r *replica.Replica, err error) {
 	n.log.Error("replica is offline", "partition", r.Partition().String(), "error", err)
+	n.disks.Rolled(r.Log()) // wakes what looks whether the directory is to blame
 }
 
 // brokerAPI is what the handlers of a broker's listeners work with.

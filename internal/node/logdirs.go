@@ -98,7 +98,6 @@ func (n *Node) isCordoned(path string) bool {
 // dirFailed takes a log directory's replicas offline and tells the controller. Without the metadata log, or without any
 // directory, the node cannot go on.
 func (n *Node) dirFailed(failed *storage.Dir, err error) {
-	n.log.Error("log directory is offline", "dir", failed.Path(), "error", err)
 	dirs := n.brokerDirs()
 	online := slices.ContainsFunc(dirs, func(d *replica.Dir) bool { return d.Dir.Err() == nil })
 	switch {
