@@ -230,6 +230,9 @@ func (e *fsckBatches) frame(frame fsckFrame, b record.Batch, pos int64, why stri
 			// What comes after goes, too.
 			f.Severity = fsckError
 			w.cut = f
+			if w.next == e.limit {
+				f.Highwater = "cuts the zeros off, and keeps the segments after them, for no record is missing."
+			}
 		}
 		return
 	}

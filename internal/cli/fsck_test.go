@@ -666,6 +666,12 @@ func TestFsckAgreesWithRecovery(t *testing.T) {
 		}
 		if slices.ContainsFunc(r.Findings, func(f *fsckFinding) bool { return f.Check == "batch-magic" }) {
 			// Kafka reads on, and we do not.
+		} else if slices.ContainsFunc(r.Findings, func(f *fsckFinding) bool {
+			return f.Check == "zero-tail" && strings.Contains(f.Highwater, "keeps")
+		}) {
+			if l.EndOffset() <= p.EndOffset || recovery.DroppedSegments > 0 {
+				t.Errorf("round %d: %s: zeros behind a segment: recovery ends at %d, %v", round, file, l.EndOffset(), recovery.Notes)
+			}
 		} else if l.EndOffset() != p.EndOffset || recovery.TruncatedBytes != p.TruncatedBytes && recovery.DroppedSegments == 0 {
 			t.Errorf("round %d: %s: the forecast ends at %d (%d bytes cut), recovery at %d (%d bytes cut, %v)", round, file, p.EndOffset, p.TruncatedBytes, l.EndOffset(), recovery.TruncatedBytes, recovery.Notes)
 		}
@@ -736,7 +742,8 @@ func fsckTool(args ...string) (status int, stdout, stderr string) {
 	var out, errs bytes.Buffer
 	e := &Env{Name: "fsck", Args: args, Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Context: context.Background(), Stoppable: func() {}}
 	status = runFsck(e)
-	return status, out.String(), errs.String()
+	// How far it is it says where it takes long.
+	return status, out.String(), regexp.MustCompile(`(?m)^\d+ of \d+ partitions, .*\n`).ReplaceAllString(errs.String(), "")
 }
 
 // TestFsckTool runs the tool on the real file system, in directories that nobody may write to, and compares every file's
