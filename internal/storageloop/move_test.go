@@ -1,0 +1,126 @@
+package storageloop
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/highwater/highwater/internal/replica"
+)
+
+// piece is a replica with so many bytes to move, in memory.
+type piece struct {
+	mu      sync.Mutex
+	left    int
+	moves   int
+	limit   int // the largest that was asked for
+	busy    bool
+	overlap bool
+	parked  bool // asks the controller once at the end
+	done    time.Time
+}
+
+func (p *piece) Move(now time.Time, limit int, buf []byte) (replica.MoveState, int, []byte) {
+	p.mu.Lock()
+	p.overlap = p.overlap || p.busy
+	p.busy = true
+	p.mu.Unlock()
+	time.Sleep(time.Millisecond)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.busy = false
+	p.moves++
+	p.limit = max(p.limit, limit)
+	n := min(p.left, limit)
+	p.left -= n
+	switch {
+	case p.left > 0:
+		return replica.MoveMore, n, buf
+	case p.parked:
+		p.parked = false
+		return replica.MoveAsked, n, buf
+	}
+	if p.done.IsZero() {
+		p.done = now
+	}
+	return replica.MoveDone, n, buf
+}
+
+// Moves run at the rate that is set, all together, in turns, one piece of a replica at a time, and end with Stop.
+func TestMover(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		rate := int64(1 << 20)
+		m := NewMover(MoverOptions{Threads: 2, Rate: func() int64 { mu.Lock(); defer mu.Unlock(); return rate }})
+		begin := time.Now()
+		all := []*piece{{left: 10 << 20}, {left: 10 << 20}, {left: 100}}
+		for _, p := range all {
+			m.Add(p)
+			m.Add(p)
+		}
+		m.Start()
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		for _, p := range all {
+			m.Add(p)
+		}
+		moved := func() (n int) {
+			for _, p := range all {
+				p.mu.Lock()
+				n -= p.left
+				p.mu.Unlock()
+			}
+			return n + 20<<20 + 100
+		}
+		if n := moved(); n < 9<<20 || n > 12<<20 {
+			t.Errorf("%d bytes in 10 s at 1 MiB a second", n)
+		}
+		if all[2].done.IsZero() || all[2].done.Sub(begin) > 3*time.Second {
+			t.Errorf("the small one ended after %v", all[2].done.Sub(begin))
+		}
+		if d := all[0].left - all[1].left; d > 2<<20 || d < -2<<20 {
+			t.Errorf("%d and %d bytes are left: not in turns", all[0].left, all[1].left)
+		}
+		mu.Lock()
+		rate = 1 << 40
+		mu.Unlock()
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		for i, p := range all {
+			if p.left != 0 || p.overlap || p.limit > moveBytes {
+				t.Errorf("replica %d: %d bytes left, two at a time: %v, at most %d", i, p.left, p.overlap, p.limit)
+			}
+		}
+		// One that waits for the controller is called again when Add says so, and not before.
+		p := &piece{left: 10, parked: true}
+		m.Add(p)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if p.moves != 1 {
+			t.Errorf("called %d times", p.moves)
+		}
+		m.Add(p)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if p.moves != 2 || p.done.IsZero() {
+			t.Errorf("called %d times", p.moves)
+		}
+		// Stop doesn't wait for the rate.
+		mu.Lock()
+		rate = 1
+		mu.Unlock()
+		p = &piece{left: 100}
+		m.Add(p)
+		time.Sleep(10 * time.Second)
+		before := time.Now()
+		m.Stop()
+		m.Stop()
+		if took := time.Since(before); took > time.Second {
+			t.Errorf("Stop took %v", took)
+		}
+		if p.left < 80 {
+			t.Errorf("%d bytes left at a byte a second", p.left)
+		}
+	})
+}
