@@ -330,10 +330,6 @@ func (m *mover) names() (out []string) {
 	return out
 }
 
-func (m *mover) noted(part string) bool {
-	return slices.ContainsFunc(m.notes, func(n string) bool { return strings.Contains(n, part) })
-}
-
 // A replica moves while it is written to, and back: everything is there after each move, in one place, with what batches don't
 // tell; the controller knows the place, and the checkpoints of both directories are right at the next start.
 func TestMove(t *testing.T) {

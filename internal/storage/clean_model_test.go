@@ -116,8 +116,8 @@ func (w *cleanWorld) open() error {
 	if err != nil {
 		return err
 	}
-	for _, p := range dirs {
-		if w.log, _, err = d.Open(p, w.config, w.now); err == nil && w.log.TopicID().IsZero() {
+	if len(dirs) > 0 {
+		if w.log, _, err = d.Open(dirs[0], w.config, w.now); err == nil && w.log.TopicID().IsZero() {
 			err = w.log.SetTopicID(kafka.TopicID{9})
 		}
 		if err == nil {
