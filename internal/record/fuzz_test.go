@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/highwater/highwater/internal/codec"
@@ -156,6 +158,57 @@ func FuzzValidate(f *testing.F) {
 		}
 		if end != len(v.Bytes) {
 			t.Fatalf("%d bytes in batches, %d in all", end, len(v.Bytes))
+		}
+	})
+}
+
+// FuzzFilter filters whatever looks like a batch. What comes out must be a good batch of the records that were to be kept, and nothing else.
+func FuzzFilter(f *testing.F) {
+	seeds(f, func(b []byte) { f.Add(b, uint64(0x5555), true) })
+	f.Fuzz(func(t *testing.T, data []byte, mask uint64, keepEmpty bool) {
+		b, _, err := Next(data)
+		if err != nil || b == nil || !b.headerFits() {
+			return
+		}
+		var want []string
+		i := 0
+		keep := func(o int64) bool { i++; return mask>>(i%64)&1 != 0 }
+		var filter Filter
+		out, r, err := filter.AppendTo([]byte("before"), b, &FilterOptions{KeepEmpty: keepEmpty, DeleteHorizon: 1000, MaxRecordBytes: 1 << 20}, func(o int64, key []byte, tombstone bool) bool {
+			kept := keep(o)
+			if kept {
+				want = append(want, fmt.Sprintf("%d %q %v %v", o, key, key == nil, tombstone))
+			}
+			return kept
+		})
+		if string(out[:6]) != "before" {
+			t.Fatal("what was there before is gone")
+		}
+		if out = out[6:]; err != nil || len(out) == 0 {
+			if len(out) > 0 || err == nil && (len(want) > 0 || keepEmpty) {
+				t.Fatalf("%d bytes, %v, %d records wanted", len(out), err, len(want))
+			}
+			return
+		}
+		if !r.Rewritten {
+			if !bytes.Equal(out, b) {
+				t.Fatal("a copy differs")
+			}
+			return
+		}
+		a := Batch(out)
+		if err := a.Check(); err != nil || a.Magic() != 2 || r.Size != len(out) || r.Kept != len(want) {
+			t.Fatalf("%v, magic %d, %+v, %d bytes, %d records", err, a.Magic(), r, len(out), len(want))
+		}
+		var got []string
+		for rec, err := range a.All() {
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, fmt.Sprintf("%d %q %v %v", rec.Offset, rec.Key, rec.Key == nil, rec.Value == nil))
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("%v, want %v", got, want)
 		}
 	})
 }

@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
+	"os"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/highwater/highwater/internal/codec"
 	"github.com/highwater/highwater/internal/kafka"
 	"github.com/highwater/highwater/internal/record"
 	"github.com/highwater/highwater/internal/storage"
@@ -223,4 +226,112 @@ func TestAllocs(t *testing.T) {
 	}); n > 0 {
 		t.Errorf("a read allocates %v times", n)
 	}
+}
+
+// BenchmarkClean compacts a log of 64 MB in which each of 50,000 keys was written about ten times, records of 100 bytes in batches of 16 KB.
+// MB/cpu-s is megabytes of that log for a second of this process's CPU.
+func BenchmarkClean(b *testing.B) {
+	for _, c := range []codec.Type{codec.None, codec.LZ4, codec.Zstd} {
+		b.Run(c.String(), func(b *testing.B) { benchmarkClean(b, c) })
+	}
+}
+
+func benchmarkClean(b *testing.B, c codec.Type) {
+	config := storage.DefaultConfig()
+	config.SegmentBytes, config.Compact, config.FileDeleteDelay = 4<<20, true, 0
+	fsys := osfs.New("")
+	home := b.TempDir()
+	var bytes int64
+	rng := rand.New(rand.NewPCG(1, 2))
+	open := func(path string) (*storage.Dir, *storage.Log) {
+		d, err := storage.OpenDir(path, storage.Options{FS: fsys, Files: storage.NewFiles(fsys, 1000), ProducerExpiration: time.Hour})
+		if err != nil {
+			b.Fatal(err)
+		}
+		l, _, err := d.Open(storage.PartitionDir{Name: benchPartition.String(), Partition: benchPartition}, config, time.Now())
+		if err != nil {
+			b.Fatal(err)
+		}
+		l.SetHighWatermark(l.EndOffset())
+		return d, l
+	}
+	source := home + "/source"
+	if err := fsys.MkdirAll(source); err != nil {
+		b.Fatal(err)
+	}
+	d, err := storage.OpenDir(source, storage.Options{FS: fsys, Files: storage.NewFiles(fsys, 1000), ProducerExpiration: time.Hour})
+	if err != nil {
+		b.Fatal(err)
+	}
+	l, err := d.Create(benchPartition, kafka.TopicID{1}, config, time.Now())
+	if err != nil {
+		b.Fatal(err)
+	}
+	for raw := 0; raw < 64<<20; {
+		o := record.DefaultBatchOptions(0)
+		o.Codec = c
+		r := record.NewBuilder(o)
+		for r.Size() < 16<<10 {
+			r.Append(time.Now().UnixMilli(), fmt.Appendf(nil, "key-%012d", rng.IntN(50_000)), fmt.Appendf(nil, "%080x", rng.Uint64()))
+		}
+		raw += r.Size()
+		batch, err := r.Build()
+		if err != nil {
+			b.Fatal(err)
+		}
+		vo := config.Validation(benchPartition, record.Client, time.Now())
+		v, err := record.Validate(batch, &vo)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, err := l.AppendAsLeader(v, storage.LeaderAppend{Now: time.Now(), Origin: record.Client}); err != nil {
+			b.Fatal(err)
+		}
+		v.Release()
+	}
+	l.SetHighWatermark(l.EndOffset())
+	if err := d.Close(1); err != nil {
+		b.Fatal(err)
+	}
+	cleaner, err := storage.NewCleaner(storage.CleanerOptions{DedupeBytes: 128 << 20, LoadFactor: 0.9, HashKey: [2]uint64{1, 2}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	var spent time.Duration
+	for i := 0; b.Loop(); i++ {
+		b.StopTimer()
+		path := fmt.Sprintf("%s/%d", home, i)
+		if err := os.CopyFS(path, os.DirFS(source)); err != nil {
+			b.Fatal(err)
+		}
+		d, l := open(path)
+		r, err := l.CleanRange(time.Now())
+		if err != nil {
+			b.Fatal(err)
+		}
+		bytes = r.CleanableBytes
+		before := cpu(b)
+		b.StartTimer()
+		if _, err := cleaner.Clean(l, r, time.Now()); err != nil {
+			b.Fatal(err)
+		}
+		b.StopTimer()
+		spent += cpu(b) - before
+		if err := d.Abandon(); err != nil {
+			b.Fatal(err)
+		}
+		os.RemoveAll(path)
+		b.StartTimer()
+	}
+	b.SetBytes(bytes)
+	b.ReportMetric(float64(bytes)*float64(b.N)/1e6/spent.Seconds(), "MB/cpu-s")
+}
+
+func cpu(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -16,6 +16,7 @@ import (
 type offsetMap struct {
 	key     [2]uint64
 	slots   []mapSlot
+	sizes   []int // of the tables that come when this one is half full
 	entries int
 	limit   int // of entries
 	// latest is the last offset that the map covers: records beyond it stay.
@@ -33,19 +34,56 @@ const mapSlotSize = 24
 // mapSlots is how many entries a buffer of so many bytes has room for. As in Kafka no thread uses more than 2 GiB.
 func mapSlots(bytes int64) int { return int(min(bytes, math.MaxInt32) / mapSlotSize) }
 
-// reset empties the map and gives it room for n keys at most, in slots that are few if n is small. More than limit keys are
-// refused by put.
+// smallMap is the size in slots of the first table: 400 KB. A table as large as there are records, of which there are many more than keys, would
+// be read from memory at each look; one that grows is mostly in a core's cache.
+const smallMap = 1 << 14
+
+// reset empties the map. It will get n keys at most and never more than limit; slots is what the buffer has room for, which old and
+// new table together stay below while it grows.
 func (m *offsetMap) reset(n int64, slots, limit int) {
-	if n < int64(slots)/2 {
-		slots = int(2*n) + 1 // half full is fast
-	}
-	if cap(m.slots) < slots || cap(m.slots) > 4*slots && cap(m.slots) > 1<<16 {
-		m.slots = make([]mapSlot, slots)
-	} else {
-		m.slots = m.slots[:slots]
-		clear(m.slots)
-	}
 	m.entries, m.limit, m.latest = 0, min(limit, slots), -1
+	last := slots
+	if n < int64(slots)/2 {
+		last = int(2*n) + 1 // half full is fast
+	}
+	m.sizes = m.sizes[:0]
+	for size := smallMap; size < last; {
+		next := min(2*size, last)
+		if size > 64*smallMap {
+			next = min(4*size, last) // less is thrown away
+		}
+		if size+next > slots {
+			break
+		}
+		m.sizes = append(m.sizes, size)
+		size = next
+	}
+	m.sizes = append(m.sizes, last)
+	m.take()
+}
+
+// take makes an empty table of the next size.
+func (m *offsetMap) take() {
+	n := m.sizes[0]
+	m.sizes = m.sizes[1:]
+	if cap(m.slots) < n || cap(m.slots) > 2*n && cap(m.slots) > 2*smallMap {
+		m.slots = make([]mapSlot, n)
+		return
+	}
+	m.slots = m.slots[:n]
+	clear(m.slots)
+}
+
+// grow moves what is there into a larger table.
+func (m *offsetMap) grow() {
+	old := m.slots
+	m.slots = nil
+	m.take()
+	for i := range old {
+		if s := &old[i]; s.next != 0 {
+			*m.find(s.h1, s.h2) = *s
+		}
+	}
 }
 
 // put notes that offset is the newest of key. It returns false, and changes nothing, if there is no room for another key.
@@ -60,6 +98,10 @@ func (m *offsetMap) put(key []byte, offset kafka.Offset) bool {
 		return false
 	}
 	if s.next == 0 {
+		if len(m.sizes) > 0 && m.entries >= len(m.slots)/8*5 {
+			m.grow()
+			s = m.find(h1, h2)
+		}
 		s.h1, s.h2 = h1, h2
 		m.entries++
 	}

@@ -42,6 +42,7 @@ type cleanWorld struct {
 	value     int
 	producers map[kafka.ProducerID]*cleanProducer
 	held      []heldSlice
+	quiet     kafka.ProducerID
 
 	steps, cleans, removed int
 }
@@ -160,7 +161,13 @@ func (w *cleanWorld) step() error {
 }
 
 func (w *cleanWorld) append() error {
+	if w.steps%40 == 0 {
+		w.quiet = kafka.ProducerID(1 + w.rng.IntN(6))
+	}
 	id := kafka.ProducerID(1 + w.rng.IntN(6))
+	if id == w.quiet || id == w.quiet+2 {
+		id = 1 // some say nothing for a while: of them only what the cleaner must keep is left
+	}
 	p := w.producers[id]
 	if p == nil {
 		p = &cleanProducer{epoch: kafka.ProducerEpoch(w.value % 30000)}
@@ -852,38 +859,49 @@ func TestCompactionPowerCuts(t *testing.T) {
 	}
 }
 
-// TestCompactionPowerCutAtEveryOperation runs one workload again and again and cuts the power after each of its file operations.
+// TestCompactionPowerCutAtEveryOperation runs a workload that ends with a clean, some appends and another clean, again and again, and cuts
+// the power after each file operation of that end, several ways each.
 func TestCompactionPowerCutAtEveryOperation(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(few(4, 1)) {
+	cuts := 0
+	for seed := range uint64(few(24, 2)) {
 		for cut := 0; ; cut++ {
-			run := func() (*cleanWorld, error) {
-				w := newCleanWorld(t, seed+7_000_001)
-				w.fsys.CutAfter(cut)
-				err := w.open()
-				for i := 0; err == nil && i < 150; i++ {
-					err = w.step()
-				}
-				if err == nil {
-					w.release()
-					if err = w.dir.Close(1); err == nil {
-						w.durable = w.end
-					}
-				}
-				return w, err
+			w := newCleanWorld(t, seed+7_000_001)
+			err := w.open()
+			for i := 0; err == nil && i < 120; i++ {
+				err = w.step()
 			}
-			w, err := run()
+			if err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+			w.fsys.CutAfter(cut)
+			w.log.SetHighWatermark(w.log.EndOffset())
+			for i := 0; err == nil && i < 12; i++ {
+				if err = w.append(); err == nil && i%6 == 0 {
+					err = w.clean()
+				}
+			}
+			if err == nil {
+				w.release()
+				if err = w.dir.Close(1); err == nil {
+					w.durable = w.end
+				}
+			}
 			if err != nil && !errors.Is(err, vfs.ErrPowerCut) {
 				t.Fatalf("seed %d, cut after %d: %v", seed, cut, err)
 			}
-			w.rng = rand.New(rand.NewPCG(seed, uint64(cut)))
-			if err := w.crash(); err != nil {
-				t.Fatalf("seed %d, cut after %d: %v", seed, cut, err)
+			for outcome := range few(5, 1) {
+				again := *w
+				again.records, again.cuts = slices.Clone(w.records), slices.Clone(w.cuts)
+				again.rng = rand.New(rand.NewPCG(seed, uint64(cut*100+outcome)))
+				if err := again.crash(); err != nil {
+					t.Fatalf("seed %d, cut after %d, outcome %d: %v", seed, cut, outcome, err)
+				}
 			}
-			if err == nil {
-				t.Logf("seed %d: %d operations, %d cleans", seed, cut, w.cleans)
+			if cuts++; err == nil {
 				break
 			}
 		}
 	}
+	t.Logf("%d cuts", cuts)
 }

@@ -188,15 +188,25 @@ func (p *producer) checkMarker(b *record.Facts, tv int16, tp kafka.TopicPartitio
 // apply takes in a batch that is in the log. If it ends a transaction, it returns that.
 func (ps *producers) apply(b *record.Facts) (ended txn, ok bool) {
 	defer func() { ps.end = b.LastOffset + 1 }()
-	if b.ProducerID <= kafka.NoProducerID || b.Control && b.Marker == record.UnknownControl {
+	emptied := b.Control && b.Marker == record.UnknownControl
+	if b.ProducerID <= kafka.NoProducerID || emptied && b.Count > 0 {
 		return txn{}, false
 	}
 	p := ps.byID[b.ProducerID]
+	if emptied && p != nil && p.epoch >= b.ProducerEpoch {
+		return txn{}, false
+	}
 	if p == nil {
 		p = &producer{id: b.ProducerID, epoch: kafka.NoProducerEpoch, coordinatorEpoch: -1, lastTimestamp: record.NoTimestamp, txnFirstOffset: -1}
 		ps.add(p)
 	}
 	p.setEpoch(b.ProducerEpoch)
+	if emptied {
+		// A marker of which the cleaner has kept the header: nothing is left of its transaction, but its epoch still fences. Kafka's
+		// cleaner keeps it for that, too; but when Kafka reads the log anew it makes nothing of it.
+		p.lastTimestamp = max(p.lastTimestamp, b.MaxTimestamp)
+		return txn{}, false
+	}
 	if b.Control {
 		if p.txnFirstOffset >= 0 {
 			ended, ok = txn{b.ProducerID, p.txnFirstOffset, b.LastOffset, b.Marker == record.Abort}, true
