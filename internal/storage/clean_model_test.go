@@ -864,7 +864,7 @@ func TestCompactionPowerCuts(t *testing.T) {
 func TestCompactionPowerCutAtEveryOperation(t *testing.T) {
 	t.Parallel()
 	cuts := 0
-	for seed := range uint64(few(24, 2)) {
+	for seed := range uint64(few(8, 1)) {
 		for cut := 0; ; cut++ {
 			w := newCleanWorld(t, seed+7_000_001)
 			err := w.open()
@@ -890,7 +890,7 @@ func TestCompactionPowerCutAtEveryOperation(t *testing.T) {
 			if err != nil && !errors.Is(err, vfs.ErrPowerCut) {
 				t.Fatalf("seed %d, cut after %d: %v", seed, cut, err)
 			}
-			for outcome := range few(5, 1) {
+			for outcome := range few(3, 1) {
 				again := *w
 				again.records, again.cuts = slices.Clone(w.records), slices.Clone(w.cuts)
 				again.rng = rand.New(rand.NewPCG(seed, uint64(cut*100+outcome)))

@@ -57,7 +57,7 @@ func (l *Log) truncateLocked(offset kafka.Offset, now time.Time) (lowered bool, 
 	s := v.segments[keep]
 	// New readers see the shorter log before the files change.
 	l.view.Store(&view{v.segments[: keep+1 : keep+1]})
-	if err := l.removeSegmentsLocked(gone, now); err != nil {
+	if err := l.truncateSegmentsLocked(gone, now); err != nil {
 		return lowered, err
 	}
 	s.checked.Store(true) // its end isn't where the next one began if that was compacted; the cut finds out
@@ -77,6 +77,15 @@ func (l *Log) truncateLocked(offset kafka.Offset, now time.Time) (lowered bool, 
 		return lowered, err
 	}
 	return lowered, l.fs.SyncDir(l.path)
+}
+
+// truncateSegmentsLocked removes segments at once, without file.delete.delay.ms: .deleted files beside a segment tell recovery that a
+// cleaner may have replaced it.
+func (l *Log) truncateSegmentsLocked(segments []*segment, now time.Time) error {
+	if err := l.removeSegmentsLocked(segments, now); err != nil {
+		return err
+	}
+	return l.removeNowLocked(segments)
 }
 
 // lowerRecoveryLocked moves the recovery point back. No Flush is under way: the caller holds flushing.
@@ -208,7 +217,7 @@ func (l *Log) restartLocked(offset, logStart kafka.Offset, now time.Time) (lower
 		l.recovery.Store(offset) // there is nothing below that could be lost
 	}
 	// The old files go first: a new segment may have the name of an old one.
-	if err := l.removeSegmentsLocked(v.segments, now); err != nil {
+	if err := l.truncateSegmentsLocked(v.segments, now); err != nil {
 		return lowered, err
 	}
 	s, err := l.newSegmentLocked(offset, now)
