@@ -216,8 +216,8 @@ func textOf(v Value) *string {
 func (b *Broker) DescribeTopic(overrides map[string]string) []Entry {
 	var out []Entry
 	for _, k := range TopicTable.Sorted() {
-		if k.Internal {
-			continue
+		if _, set := overrides[k.Name]; k.Internal && !set {
+			continue // as in Kafka, one that is set is described
 		}
 		v := b.topicValue(k, overrides)
 		e := Entry{Name: k.Name, Value: textOf(v), Source: SourceDefault, Type: k.Type, Doc: k.Doc}

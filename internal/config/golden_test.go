@@ -2,6 +2,7 @@ package config
 
 import (
 	"regexp"
+	"slices"
 	"sort"
 	"strings"
 	"testing"
@@ -95,7 +96,12 @@ func TestDescribeIsKafkas(t *testing.T) {
 			t.Errorf("missing: %s", line)
 		}
 	}
-	topic := b.DescribeTopic(map[string]string{"cleanup.policy": "compact,delete", "retention.ms": "60000"})
+	topic := b.DescribeTopic(map[string]string{"cleanup.policy": "compact,delete", "retention.ms": "60000", "internal.segment.bytes": "20000"})
+	if !slices.ContainsFunc(topic, func(e Entry) bool {
+		return e.Name == "internal.segment.bytes" && e.Value != nil && *e.Value == "20000" && e.Source == SourceTopic
+	}) {
+		t.Error("an internal key of a topic that is set is not described")
+	}
 	has(topic, "  cleanup.policy=compact,delete sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:cleanup.policy=compact,delete, DEFAULT_CONFIG:log.cleanup.policy=delete}")
 	has(topic, "  retention.ms=60000 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=60000}")
 	group := b.DescribeGroup(map[string]string{"consumer.session.timeout.ms": "50000"})

@@ -82,7 +82,7 @@ type Key struct {
 	Check      Check  // nil: every value of the type is valid
 	Importance Importance
 	Update     Update
-	Internal   bool // never described, not documented by Kafka
+	Internal   bool // not documented by Kafka; described only where a topic or group has it
 	Deprecated bool
 	// Synonyms are the other keys that are looked up for this one, in turn. For a topic's or group's key they are the
 	// broker's keys that give its default.

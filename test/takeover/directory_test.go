@@ -88,27 +88,53 @@ func unpack(t *testing.T, name string, keepPorts bool) *directory {
 				return moved[old]
 			})
 		}
-		h := &home{path: filepath.Dir(f), properties: text}
-		id := property(text, "node.id")
-		if id == "" {
-			id = property(text, "broker.id")
-		}
-		if h.id, err = strconv.Atoi(id); err != nil {
-			t.Fatalf("%s: %v", f, err)
-		}
-		for l := range strings.SplitSeq(property(text, "listeners"), ",") {
-			_, port, _ := strings.Cut(l, "127.0.0.1:")
-			switch n, err := strconv.Atoi(port); {
-			case err != nil:
-				t.Fatalf("%s: listener %q", f, l)
-			case strings.HasPrefix(l, "PLAINTEXT:"):
-				h.broker = n
-			case strings.HasPrefix(l, "CONTROLLER:"):
-				h.controller = n
-			}
-		}
+		h := newHome(t, filepath.Dir(f), text)
 		d.homes[h.id] = h
 	}
+	return d
+}
+
+// newHome is a node's part by its properties.
+func newHome(t *testing.T, path, properties string) *home {
+	t.Helper()
+	h := &home{path: path, properties: properties}
+	id := property(properties, "node.id")
+	if id == "" {
+		id = property(properties, "broker.id")
+	}
+	var err error
+	if h.id, err = strconv.Atoi(id); err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	for l := range strings.SplitSeq(property(properties, "listeners"), ",") {
+		_, port, _ := strings.Cut(l, "127.0.0.1:")
+		switch n, err := strconv.Atoi(port); {
+		case err != nil:
+			t.Fatalf("%s: listener %q", path, l)
+		case strings.HasPrefix(l, "PLAINTEXT:"):
+			h.broker = n
+		case strings.HasPrefix(l, "CONTROLLER:"):
+			h.controller = n
+		}
+	}
+	return h
+}
+
+// format makes an empty directory with Kafka's tool, of one node.
+func format(t *testing.T, more ...string) *directory {
+	t.Helper()
+	d := &directory{root: t.TempDir(), homes: map[int]*home{}}
+	n, err := peer.Create(peer.Options{Software: peer.Kafka, Home: filepath.Join(d.root, "1"), Properties: more})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(n.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	moved := strings.NewReplacer(n.Addr(), fmt.Sprintf("127.0.0.1:%d", freshPort(t)), n.Controller(), fmt.Sprintf("127.0.0.1:%d", freshPort(t)))
+	h := newHome(t, n.Home(), moved.Replace(string(b)))
+	d.homes[h.id] = h
 	return d
 }
 

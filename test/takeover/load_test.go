@@ -2,6 +2,7 @@ package takeover
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -249,6 +250,9 @@ type line struct {
 func shown(b []byte) any {
 	if b == nil {
 		return nil
+	}
+	if len(b) > 400 {
+		return map[string]any{"size": float64(len(b)), "sha256": fmt.Sprintf("%x", sha256.Sum256(b))}
 	}
 	for _, c := range b {
 		if c < 9 || c > 126 {

@@ -17,8 +17,9 @@ import (
 // complaint is what Kafka's dump-log prints about a file that is not as it should be.
 var complaint = regexp.MustCompile(`(?i)isvalid: false|mismatch|invalid|corrupt|non-consecutive|exception|error|fail|trailing|unable`)
 
-// gaps are what dump-log prints of a log that begins above 0 or was compacted.
-var gaps = regexp.MustCompile(`(?m)^(Non-consecutive offsets in .*|  -?\d+ is followed by \d+)\n`)
+// gaps are what dump-log prints of a log that begins above 0 or was compacted: offsets that do not follow each other, and entries of
+// the time index for batches of which only the header is left.
+var gaps = regexp.MustCompile(`(?m)^(Non-consecutive offsets in .*|  -?\d+ is followed by \d+|Found timestamp mismatch in :\S*/(compacted|both)-\S*|  Index timestamp: \d+, log timestamp: -1)\n`)
 
 // innocent are words of records and of errors' names in records that are no complaint.
 var innocent = regexp.MustCompile(`(?i)isvalid: true|payload:|Found timestamp mismatch in :.*\n?$`)
