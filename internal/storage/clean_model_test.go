@@ -385,7 +385,26 @@ func (w *cleanWorld) clean() error {
 	if w.rng.IntN(3) > 0 {
 		slots = 10_000
 	}
-	c, err := NewCleaner(CleanerOptions{DedupeBytes: int64(slots * mapSlotSize), LoadFactor: 0.9, HashKey: [2]uint64{3, 4}})
+	// Meanwhile others go on.
+	var meanwhile error
+	o := CleanerOptions{DedupeBytes: int64(slots * mapSlotSize), LoadFactor: 0.9, HashKey: [2]uint64{3, 4}, Pace: func(int) error {
+		switch n := w.rng.IntN(30); {
+		case n < 4:
+			meanwhile = w.append()
+		case n == 4:
+			meanwhile = w.flush()
+		case n == 5:
+			meanwhile = w.advanceStart()
+		case n == 6:
+			meanwhile = w.retain()
+		case n == 7:
+			meanwhile = w.hold()
+		case n == 8:
+			return errors.New("enough")
+		}
+		return meanwhile
+	}}
+	c, err := NewCleaner(o)
 	if err != nil {
 		return err
 	}
@@ -395,13 +414,17 @@ func (w *cleanWorld) clean() error {
 		}
 	}
 	w.bound = max(w.bound, r.FirstUncleanable)
-	end := w.log.EndOffset()
+	w.complete = -1
 	stats, err := c.Clean(w.log, r, w.now)
 	if err != nil {
-		return err
+		if meanwhile == nil && errors.Is(err, ErrCleaningAborted) && w.log.Err() == nil {
+			w.learnCuts()
+			return w.verify(false)
+		}
+		return errors.Join(err, meanwhile)
 	}
-	if w.log.EndOffset() != end || w.log.CleanedTo() != stats.EndOffset || stats.EndOffset <= r.FirstDirty || stats.EndOffset > r.FirstUncleanable {
-		return fmt.Errorf("cleaned %+v: %+v, the log ends at %d, before at %d", r, stats, w.log.EndOffset(), end)
+	if w.log.EndOffset() != w.end || w.log.CleanedTo() != stats.EndOffset || stats.EndOffset <= r.FirstDirty || stats.EndOffset > r.FirstUncleanable {
+		return fmt.Errorf("cleaned %+v: %+v, the log ends at %d, not at %d", r, stats, w.log.EndOffset(), w.end)
 	}
 	w.durable = max(w.durable, r.FirstUncleanable)
 	w.complete = stats.EndOffset
@@ -455,8 +478,11 @@ func (w *cleanWorld) checkHeld() error {
 	for i := range w.held {
 		h := &w.held[i]
 		again := make([]byte, len(h.bytes))
-		if _, err := h.s.ReadAt(again, 0); err != nil || !bytes.Equal(again, h.bytes) {
-			return fmt.Errorf("a slice changed while it was held: %v", err)
+		if _, err := h.s.ReadAt(again, 0); err != nil {
+			return fmt.Errorf("read a slice that was held: %w", err)
+		}
+		if !bytes.Equal(again, h.bytes) {
+			return errors.New("a slice changed while it was held")
 		}
 		aborted, err := w.log.AbortedTxns(nil, &h.s)
 		if err != nil {

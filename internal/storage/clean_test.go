@@ -1,0 +1,233 @@
+package storage
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/highwater/highwater/internal/kafka"
+	"github.com/highwater/highwater/internal/record"
+	"github.com/highwater/highwater/internal/vfs"
+)
+
+var cleanNow = time.UnixMilli(1_700_000_000_000)
+
+// keyed makes a compacted log of small segments in which four keys are written in each of rounds.
+func keyed(t *testing.T, fsys *vfs.Mem, rounds int) (*Dir, *Log) {
+	t.Helper()
+	d := newDir(t, fsys)
+	c := smallSegments()
+	c.Compact, c.Delete = true, false
+	l, err := d.Create(modelPartition, kafka.TopicID{1}, c, cleanNow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range rounds {
+		b := record.NewBuilder(record.DefaultBatchOptions(0))
+		for k := range 4 {
+			b.Append(cleanNow.UnixMilli(), fmt.Appendf(nil, "k%d", k), fmt.Appendf(nil, "%d %s", i, strings.Repeat("v", 80)))
+		}
+		batch, err := b.Build()
+		if err != nil {
+			t.Fatal(err)
+		}
+		appendClean(t, l, batch, record.Client)
+	}
+	return d, l
+}
+
+func appendClean(t *testing.T, l *Log, b []byte, origin record.Origin) {
+	t.Helper()
+	o := l.Config().Validation(modelPartition, origin, cleanNow)
+	o.LeaderEpoch = math.MaxInt32
+	v, err := record.Validate(b, &o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Release()
+	if origin == record.Replica {
+		_, err = l.AppendAsFollower(v, cleanNow)
+	} else {
+		_, err = l.AppendAsLeader(v, LeaderAppend{Now: cleanNow, Origin: origin})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetHighWatermark(l.EndOffset())
+}
+
+// clean compacts a log; pace is called between its parts.
+func clean(t *testing.T, l *Log, now time.Time, pace func(int) error) (CleanStats, error) {
+	t.Helper()
+	r, err := l.CleanRange(now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := NewCleaner(CleanerOptions{DedupeBytes: 1 << 20, LoadFactor: 0.9, Pace: pace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.Clean(l, r, now)
+}
+
+// TestCleanGivesWay truncates, restarts, closes and deletes a log while it is cleaned: the clean is broken off, nothing of it is left,
+// and the log is what the other has made of it.
+func TestCleanGivesWay(t *testing.T) {
+	f := func(what string, do func(d *Dir, l *Log) error, end kafka.Offset) {
+		t.Helper()
+		fsys := vfs.NewMem()
+		d, l := keyed(t, fsys, 20)
+		_, err := clean(t, l, cleanNow, func(int) error {
+			return do(d, l)
+		})
+		if !errors.Is(err, ErrCleaningAborted) && !errors.Is(err, ErrClosed) || l.CleanedTo() != -1 || d.Err() != nil {
+			t.Errorf("%s: %v; cleaned to %d, %v", what, err, l.CleanedTo(), d.Err())
+		}
+		if end >= 0 && l.EndOffset() != end {
+			t.Errorf("%s: the log ends at %d, want %d", what, l.EndOffset(), end)
+		}
+		for name := range contents(t, fsys, l.Path()) {
+			// After a close whoever opens it next removes that.
+			if strings.HasSuffix(name, cleanedSuffix) && what != "close" || strings.HasSuffix(name, swapSuffix) {
+				t.Errorf("%s: left behind %s", what, name)
+			}
+		}
+	}
+	f("truncate", func(_ *Dir, l *Log) error { l.SetHighWatermark(10); return l.TruncateTo(10, cleanNow) }, 8)
+	f("truncate fully", func(_ *Dir, l *Log) error { return l.TruncateFullyAndStartAt(5, -1, cleanNow) }, 5)
+	f("close", func(_ *Dir, l *Log) error { return l.Close() }, 80)
+	f("stop", func(*Dir, *Log) error { return errors.New("stop") }, 80)
+}
+
+// TestTruncationMakesDirty cleans a log and truncates it below what is clean: what comes there later is dirty, on the disk, too.
+func TestTruncationMakesDirty(t *testing.T) {
+	fsys := vfs.NewMem()
+	d, l := keyed(t, fsys, 20)
+	s, err := clean(t, l, cleanNow, nil)
+	if err != nil || l.CleanedTo() != s.EndOffset || s.EndOffset < 20 {
+		t.Fatal(s, err)
+	}
+	if err := d.CheckpointCleanedOffsets(); err != nil {
+		t.Fatal(err)
+	}
+	l.SetHighWatermark(10)
+	if err := l.TruncateTo(10, cleanNow); err != nil {
+		t.Fatal(err)
+	}
+	if l.CleanedTo() != 10 {
+		t.Errorf("cleaned to %d, want 10", l.CleanedTo())
+	}
+	if err := d.Abandon(); err != nil {
+		t.Fatal(err)
+	}
+	d = newDir(t, fsys)
+	l, _, err = d.Open(PartitionDir{Name: "m-3", Partition: modelPartition}, *l.Config(), cleanNow)
+	if err != nil || l.CleanedTo() != 10 {
+		t.Errorf("after a start cleaned to %d, %v; want 10", l.CleanedTo(), err)
+	}
+	// A checkpoint that lies beyond the log makes all of it dirty, and is said.
+	l.SetCleanedTo(1000)
+	r, err := l.CleanRange(cleanNow)
+	if err != nil || r.FirstDirty != 0 || r.Note == "" || l.CleanedTo() != 0 {
+		t.Errorf("%+v %v, cleaned to %d", r, err, l.CleanedTo())
+	}
+}
+
+// TestCleanLegacyTail cleans a log whose last message before the active segment is of magic 1 and of no use: Kafka's cleaner fails there.
+// The log's next offset is kept by a header of magic 2.
+func TestCleanLegacyTail(t *testing.T) {
+	fsys := vfs.NewMem()
+	d := newDir(t, fsys)
+	c := smallSegments()
+	c.Compact, c.SegmentBytes = true, 110
+	l, err := d.Create(modelPartition, kafka.TopicID{1}, c, cleanNow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	message := func(offset kafka.Offset, key, value string) {
+		body := binary.BigEndian.AppendUint64([]byte{1, 0}, uint64(cleanNow.UnixMilli()))
+		for _, p := range []string{key, value} {
+			if p == "" {
+				body = binary.BigEndian.AppendUint32(body, math.MaxUint32)
+			} else {
+				body = append(binary.BigEndian.AppendUint32(body, uint32(len(p))), p...)
+			}
+		}
+		out := binary.BigEndian.AppendUint64(nil, uint64(offset))
+		out = binary.BigEndian.AppendUint32(out, uint32(4+len(body)))
+		out = binary.BigEndian.AppendUint32(out, crc32.ChecksumIEEE(body))
+		appendClean(t, l, append(out, body...), record.Replica)
+	}
+	message(0, "a", "1")
+	message(1, "a", "2")
+	message(2, "", "no key")
+	message(3, "b", "1")
+	r, err := l.CleanRange(cleanNow)
+	if err != nil || r.FirstUncleanable != 2 && r.FirstUncleanable != 3 {
+		t.Fatalf("%+v %v", r, err)
+	}
+	for range 3 {
+		if _, err := clean(t, l, cleanNow, nil); err != nil {
+			t.Fatal(err)
+		}
+		l.SetCleanedTo(0)
+	}
+	s, err := l.Read(r.FirstUncleanable-1, 1000, true, l.EndOffset())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Release()
+	buf := make([]byte, s.Len())
+	_, _ = s.ReadAt(buf, 0)
+	b, _, err := record.Next(buf)
+	if err != nil || b == nil || b.Magic() != 2 || b.LastOffset() != r.FirstUncleanable-1 {
+		t.Errorf("the batch at %d: %v %v", r.FirstUncleanable-1, b, err)
+	}
+}
+
+// TestCleanOversized keeps a batch as it is that would unpack to more than the cleaner holds, and cleans what is around it.
+func TestCleanOversized(t *testing.T) {
+	if testing.Short() || underRace {
+		return
+	}
+	fsys := vfs.NewMem()
+	_, l := keyed(t, fsys, 3)
+	o := record.DefaultBatchOptions(0)
+	o.Codec = 4
+	b := record.NewBuilder(o)
+	for range 130 {
+		b.Append(cleanNow.UnixMilli(), []byte("k0"), make([]byte, 1<<20))
+	}
+	batch, err := b.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := *l.Config()
+	c.SegmentBytes = 1 << 20
+	l.SetConfig(c)
+	appendClean(t, l, batch, record.Client)
+	c.SegmentBytes = 1000
+	l.SetConfig(c)
+	for range 3 {
+		b := record.NewBuilder(record.DefaultBatchOptions(0))
+		b.Append(cleanNow.UnixMilli(), []byte("k1"), bytes.Repeat([]byte("v"), 600))
+		batch, err := b.Build()
+		if err != nil {
+			t.Fatal(err)
+		}
+		appendClean(t, l, batch, record.Client)
+	}
+	s, err := clean(t, l, cleanNow, nil)
+	if err != nil || s.RecordsRead-s.RecordsKept < 5 {
+		t.Fatalf("%+v %v", s, err)
+	}
+	if got, want := s.RecordsKept, int64(130); got < want {
+		t.Errorf("%d records kept, want %d and more", got, want)
+	}
+}
