@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -54,6 +55,24 @@ func fill(t *testing.T, l *storage.Log, rounds int) {
 	l.SetHighWatermark(l.EndOffset())
 }
 
+// printed is what was logged; it is written and read by several goroutines.
+type printed struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (p *printed) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.b.Write(b)
+}
+
+func (p *printed) String() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.b.String()
+}
+
 // TestCleansTheFilthiestFirst has a log that is half dirty, one that is all dirty, one that isn't compacted, and one that isn't dirty
 // enough: after the backoff the second is cleaned, then the first, the others not, and the checkpoint says so.
 func TestCleansTheFilthiestFirst(t *testing.T) {
@@ -61,7 +80,7 @@ func TestCleansTheFilthiestFirst(t *testing.T) {
 		fsys := vfs.NewMem()
 		d := openDir(t, fsys, "d")
 		defer d.Close(1)
-		var out bytes.Buffer
+		var out printed
 		half := compacted(t, d, "half", 20)
 		loop := New(Options{Dirs: []*storage.Dir{d}, Log: slog.New(slog.NewTextHandler(&out, nil)), Cleaner: CleanerOptions{DedupeBytes: 1 << 20, Backoff: time.Hour}})
 		defer loop.Stop()
@@ -80,11 +99,11 @@ func TestCleansTheFilthiestFirst(t *testing.T) {
 		c = *some.Config()
 		c.MinCleanableDirtyRatio = 1
 		some.SetConfig(c)
-		out.Reset()
+		already := len(out.String())
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		loop.Stop()
-		got := out.String()
+		got := out.String()[already:]
 		if first, second := strings.Index(got, "partition=all-0"), strings.Index(got, "partition=half-0"); first < 0 || second < first || strings.Contains(got, "plain-0") || strings.Contains(got, "some-0") {
 			t.Errorf("cleaned in another order:\n%s", got)
 		}
@@ -111,7 +130,7 @@ func TestUncleanableIsSetAside(t *testing.T) {
 		if err := fsys.FlipBit(name, 8*300); err != nil {
 			t.Fatal(err)
 		}
-		var out bytes.Buffer
+		var out printed
 		loop := New(Options{Dirs: []*storage.Dir{d}, Log: slog.New(slog.NewTextHandler(&out, nil)), Cleaner: CleanerOptions{DedupeBytes: 1 << 20, Backoff: time.Second}})
 		loop.Start()
 		defer loop.Stop()
@@ -292,4 +311,91 @@ func TestOverdue(t *testing.T) {
 			t.Error("not cleaned")
 		}
 	})
+}
+
+// TestCleansUnderLoad appends and reads while two threads clean, segments roll and retention runs: every batch that is read is whole, and
+// in the end the newest value of each key is there.
+func TestCleansUnderLoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := openDir(t, vfs.NewMem(), "d")
+		defer d.Close(1)
+		logs := []*storage.Log{compacted(t, d, "a", 1), compacted(t, d, "b", 1)}
+		loop := New(Options{Dirs: []*storage.Dir{d}, Log: quiet, RetentionCheck: time.Second, Cleaner: CleanerOptions{DedupeBytes: 1 << 20, Threads: 2, Backoff: time.Millisecond}})
+		loop.Start()
+		var load sync.WaitGroup
+		for _, l := range logs {
+			load.Go(func() {
+				for range 1500 {
+					fill(t, l, 1)
+					time.Sleep(time.Duration(l.EndOffset()%7) * time.Millisecond)
+				}
+			})
+			for range 2 {
+				load.Go(func() {
+					for offset := l.StartOffset(); l.EndOffset() < 6000; time.Sleep(3 * time.Millisecond) {
+						if offset = readOn(t, l, offset, nil); offset >= l.EndOffset()-4 {
+							offset = l.StartOffset()
+						}
+					}
+				})
+			}
+		}
+		load.Wait()
+		time.Sleep(time.Second)
+		loop.Stop()
+		if s := loop.CleanerState(time.Now()); s.Cleans < 20 || len(s.Uncleanable) > 0 {
+			t.Errorf("%d cleans, %v", s.Cleans, s.Uncleanable)
+		}
+		for _, l := range logs {
+			newest := map[string]int64{}
+			records := 0
+			for offset := l.StartOffset(); offset < l.EndOffset(); {
+				offset = readOn(t, l, offset, func(r *record.Record) {
+					newest[string(r.Key)] = r.Offset
+					records++
+				})
+			}
+			for k := range 4 {
+				if got, want := newest[fmt.Sprintf("k%d", k)], l.EndOffset()-4+int64(k); got != want {
+					t.Errorf("the newest of k%d is at %d, want %d", k, got, want)
+				}
+			}
+			if records > 1000 {
+				t.Errorf("%d of 6004 records are left", records)
+			}
+		}
+	})
+}
+
+// readOn reads a piece of a log and returns the offset after it.
+func readOn(t *testing.T, l *storage.Log, offset kafka.Offset, each func(r *record.Record)) kafka.Offset {
+	s, err := l.Read(offset, 3000, true, l.EndOffset())
+	if err != nil {
+		t.Errorf("read at %d: %v", offset, err)
+		return l.EndOffset()
+	}
+	defer s.Release()
+	buf := make([]byte, s.Len())
+	_, _ = s.ReadAt(buf, 0)
+	for {
+		b, rest, err := record.Next(buf)
+		if err != nil || b == nil {
+			if err != nil {
+				t.Errorf("read at %d: %v", offset, err)
+			}
+			return offset
+		}
+		if err := b.Check(); err != nil || b.LastOffset() < offset {
+			t.Errorf("read at %d: offsets %d to %d, %v", offset, b.BaseOffset(), b.LastOffset(), err)
+			return l.EndOffset()
+		}
+		for r, err := range b.All() {
+			if err != nil {
+				t.Error(err)
+			} else if each != nil {
+				each(r)
+			}
+		}
+		offset, buf = b.NextOffset(), rest
+	}
 }
