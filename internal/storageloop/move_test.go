@@ -11,7 +11,11 @@ import (
 
 // piece is a replica with so many bytes to move, in memory.
 type piece struct {
-	mu      sync.Mutex
+	mu sync.Mutex
+	pieceState
+}
+
+type pieceState struct {
 	left    int
 	moves   int
 	limit   int // the largest that was asked for
@@ -20,6 +24,14 @@ type piece struct {
 	parked  bool // asks the controller once at the end
 	done    time.Time
 }
+
+func (p *piece) now() pieceState {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.pieceState
+}
+
+func pieceOf(left int) *piece { return &piece{pieceState: pieceState{left: left}} }
 
 func (p *piece) Move(now time.Time, limit int, buf []byte) (replica.MoveState, int, []byte) {
 	p.mu.Lock()
@@ -54,7 +66,7 @@ func TestMover(t *testing.T) {
 		rate := int64(1 << 20)
 		m := NewMover(MoverOptions{Threads: 2, Rate: func() int64 { mu.Lock(); defer mu.Unlock(); return rate }})
 		begin := time.Now()
-		all := []*piece{{left: 10 << 20}, {left: 10 << 20}, {left: 100}}
+		all := []*piece{pieceOf(10 << 20), pieceOf(10 << 20), pieceOf(100)}
 		for _, p := range all {
 			m.Add(p)
 			m.Add(p)
@@ -67,20 +79,18 @@ func TestMover(t *testing.T) {
 		}
 		moved := func() (n int) {
 			for _, p := range all {
-				p.mu.Lock()
-				n -= p.left
-				p.mu.Unlock()
+				n -= p.now().left
 			}
 			return n + 20<<20 + 100
 		}
 		if n := moved(); n < 9<<20 || n > 12<<20 {
 			t.Errorf("%d bytes in 10 s at 1 MiB a second", n)
 		}
-		if all[2].done.IsZero() || all[2].done.Sub(begin) > 3*time.Second {
-			t.Errorf("the small one ended after %v", all[2].done.Sub(begin))
+		if done := all[2].now().done; done.IsZero() || done.Sub(begin) > 3*time.Second {
+			t.Errorf("the small one ended after %v", done.Sub(begin))
 		}
-		if d := all[0].left - all[1].left; d > 2<<20 || d < -2<<20 {
-			t.Errorf("%d and %d bytes are left: not in turns", all[0].left, all[1].left)
+		if a, b := all[0].now().left, all[1].now().left; a-b > 2<<20 || b-a > 2<<20 {
+			t.Errorf("%d and %d bytes are left: not in turns", a, b)
 		}
 		mu.Lock()
 		rate = 1 << 40
@@ -88,29 +98,30 @@ func TestMover(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
 		for i, p := range all {
-			if p.left != 0 || p.overlap || p.limit > moveBytes {
+			if p := p.now(); p.left != 0 || p.overlap || p.limit > moveBytes {
 				t.Errorf("replica %d: %d bytes left, two at a time: %v, at most %d", i, p.left, p.overlap, p.limit)
 			}
 		}
 		// One that waits for the controller is called again when Add says so, and not before.
-		p := &piece{left: 10, parked: true}
+		p := pieceOf(10)
+		p.parked = true
 		m.Add(p)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if p.moves != 1 {
-			t.Errorf("called %d times", p.moves)
+		if n := p.now().moves; n != 1 {
+			t.Errorf("called %d times", n)
 		}
 		m.Add(p)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if p.moves != 2 || p.done.IsZero() {
-			t.Errorf("called %d times", p.moves)
+		if got := p.now(); got.moves != 2 || got.done.IsZero() {
+			t.Errorf("called %d times", got.moves)
 		}
 		// Stop doesn't wait for the rate.
 		mu.Lock()
 		rate = 1
 		mu.Unlock()
-		p = &piece{left: 100}
+		p = pieceOf(100)
 		m.Add(p)
 		time.Sleep(10 * time.Second)
 		before := time.Now()
@@ -119,8 +130,8 @@ func TestMover(t *testing.T) {
 		if took := time.Since(before); took > time.Second {
 			t.Errorf("Stop took %v", took)
 		}
-		if p.left < 80 {
-			t.Errorf("%d bytes left at a byte a second", p.left)
+		if n := p.now().left; n < 80 {
+			t.Errorf("%d bytes left at a byte a second", n)
 		}
 	})
 }

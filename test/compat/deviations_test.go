@@ -33,29 +33,6 @@ var rules = []rule{
 	},
 	{why: "as above", file: "requests.jsonl.gz", key: 0, apply: foreseen},
 	{
-		why:  "Kafka has a text for every key; we wrote none for those that nobody needs to set",
-		file: "requests.jsonl.gz", key: 32,
-		apply: func(want, got map[string]any) (used bool) {
-			texts := func(answer map[string]any, f func(c map[string]any)) {
-				for _, r := range list(answer["Resources"]) {
-					for _, c := range list(r.(map[string]any)["Configs"]) {
-						if r.(map[string]any)["ResourceType"] == "BROKER" {
-							f(c.(map[string]any))
-						}
-					}
-				}
-			}
-			missing := map[any]bool{}
-			texts(got, func(c map[string]any) { missing[c["Name"]] = c["Documentation"] == false })
-			texts(want, func(c map[string]any) {
-				if c["Documentation"] == true && missing[c["Name"]] {
-					c["Documentation"], used = false, true
-				}
-			})
-			return used
-		},
-	},
-	{
 		why:  "configs of our own are described like the others",
 		file: "requests.jsonl.gz", key: 32,
 		apply: func(_, got map[string]any) (used bool) {
