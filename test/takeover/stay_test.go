@@ -76,6 +76,16 @@ func (d *directory) unchanged(t *testing.T, before map[string][]byte, moving str
 				t.Errorf("%s is gone", name)
 			}
 		case file == ".kafka_cleanshutdown" && there:
+		case file == "meta.properties" && there && property(string(before[name]), "directory.id") == "":
+			// A directory of before 3.7 gets an id, as from Kafka.
+			for _, key := range []string{"version", "cluster.id", "node.id"} {
+				if was, is := property(string(before[name]), key), property(string(now), key); was != is {
+					t.Errorf("%s: %s=%s, was %s", name, key, is, was)
+				}
+			}
+			if property(string(now), "directory.id") == "" {
+				t.Errorf("%s changed, but has no directory.id:\n%s", name, now)
+			}
 		case strings.HasSuffix(file, "-offset-checkpoint") && there:
 			w, g := checkpoint(t, name, before[name]), checkpoint(t, name, now)
 			for p, o := range w {
