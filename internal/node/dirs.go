@@ -87,7 +87,25 @@ func checkDirs(fsys vfs.FS, c *config.Broker) (identity, error) {
 			Hint: "It was written by a Kafka in ZooKeeper mode that never started: migrate that cluster to KRaft first.",
 		}
 	}
-	return id, nil
+	return id, metadataPlace(fsys, c)
+}
+
+// metadataPlace refuses a node whose metadata log lies in another of its directories than the one where it is looked for, as when
+// log.dirs names them in another order than before. It would begin with an empty log, and know none of its partitions.
+func metadataPlace(fsys vfs.FS, c *config.Broker) error {
+	const name = "/__cluster_metadata-0"
+	if _, err := fsys.Stat(c.MetadataLogDir + name); !errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, dir := range allDirs(c) {
+		if _, err := fsys.Stat(dir + name); err == nil {
+			return &StartError{
+				Text: fmt.Sprintf("No __cluster_metadata-0 found in %s, where the metadata log should be, but there is one in %s", c.MetadataLogDir, dir),
+				Hint: fmt.Sprintf("Set metadata.log.dir=%s, or name it first in log.dirs, or put the directories back to where they were.", dir),
+			}
+		}
+	}
+	return nil
 }
 
 // allDirs are the log directories and the metadata log's, each once.

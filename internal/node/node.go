@@ -223,6 +223,12 @@ func (n *Node) openDirs(context.Context) error {
 	if n.static.IsBroker && len(n.brokerDirs()) == 0 {
 		return errors.Join(noDirError(n.identity.lost), n.abandonDirs())
 	}
+	for _, d := range n.brokerDirs() {
+		// What is no partition ends the start, so it is looked for before anything is written.
+		if _, err := d.Partitions(); err != nil && n.static.IsBroker {
+			return errors.Join(loadError(err), n.abandonDirs())
+		}
+	}
 	for path, err := range n.identity.lost {
 		n.log.Error("log directory can't be read and stays offline", "dir", path, "error", err)
 	}

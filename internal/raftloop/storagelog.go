@@ -125,4 +125,10 @@ func (l *storageLog) removeDeleted(now time.Time) error {
 	return err
 }
 
-func (l *storageLog) Close() error { return l.log.Close() }
+// Close also writes down up to where the log is synced: what is bad below, the next start refuses, and cuts nothing off.
+func (l *storageLog) Close() error {
+	if err := l.log.Close(); err != nil {
+		return err
+	}
+	return l.log.Dir().CheckpointRecoveryPoints()
+}

@@ -260,7 +260,7 @@ func (l *Log) checkEnd(s *segment) error {
 		return err
 	}
 	if end != next {
-		return corrupt(s.log.path(), size, "the last batch ends at offset %d, not at %d", end, next)
+		return corrupt(s.log.path(), size, "the last batch ends at offset %d, not at %d as when the log was closed: a later segment may be missing", end, next)
 	}
 	s.checked.Store(true)
 	return nil

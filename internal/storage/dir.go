@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,16 +37,17 @@ type Dir struct {
 
 	recovered atomic.Int64 // bytes that recovery has read, see Survey
 
-	mu      sync.Mutex // guards what follows; taken after a Log's locks
-	logs    map[kafka.TopicPartition]*Log
-	sorted  []*Log                                           // all of logs in order; nil if they have changed since it was made
-	futures map[kafka.TopicPartition]*Log                    // of replicas on their way into this directory
-	loaded  map[string]map[kafka.TopicPartition]kafka.Offset // checkpoint files as they were at the start
-	written map[kafka.TopicPartition]bool                    // partitions in the recovery point checkpoint on the disk
-	refused map[kafka.TopicPartition]error                   // logs that couldn't be opened, and why
-	doubt   error                                            // see Doubt
-	err     error
-	closed  bool
+	mu       sync.Mutex // guards what follows; taken after a Log's locks
+	logs     map[kafka.TopicPartition]*Log
+	sorted   []*Log                                           // all of logs in order; nil if they have changed since it was made
+	futures  map[kafka.TopicPartition]*Log                    // of replicas on their way into this directory
+	metadata *Log                                             // see OpenLog
+	loaded   map[string]map[kafka.TopicPartition]kafka.Offset // checkpoint files as they were at the start
+	written  map[kafka.TopicPartition]bool                    // partitions in the recovery point checkpoint on the disk
+	refused  map[kafka.TopicPartition]error                   // logs that couldn't be opened, and why
+	doubt    error                                            // see Doubt
+	err      error
+	closed   bool
 
 	config     atomic.Pointer[Config] // the one that was given last
 	expiration atomic.Int64           // of producers, a time.Duration
@@ -260,8 +262,8 @@ func (d *Dir) Loaded() {
 	defer d.mu.Unlock()
 	for name, offsets := range d.loaded {
 		kept := make(map[kafka.TopicPartition]kafka.Offset)
-		for tp := range d.refused {
-			if o, ok := offsets[tp]; ok {
+		for tp, o := range offsets {
+			if d.refused[tp] != nil || tp.Topic == kafka.ClusterMetadataTopic {
 				kept[tp] = o
 			}
 		}
@@ -299,7 +301,7 @@ func (d *Dir) others(name string) (out []checkpointEntry) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for tp, o := range d.loaded[name] {
-		if d.logs[tp] == nil && d.futures[tp] == nil {
+		if d.logs[tp] == nil && d.futures[tp] == nil && (d.metadata == nil || tp != d.metadata.partition) {
 			out = append(out, checkpointEntry{tp, o})
 		}
 	}
@@ -329,6 +331,11 @@ func (d *Dir) load(l *Log, o openOptions) (Recovery, error) {
 	defer l.mu.Unlock()
 	l.lastFlush.Store(o.now.UnixMilli())
 	r, err := l.openLocked(o)
+	var c *CorruptError
+	if errors.As(err, &c) && strings.HasSuffix(c.File, logSuffix) {
+		err = fmt.Errorf("%w. It isn't cut off, for all that follows would go along. Restore the file; or move %s away, and the replica is made anew "+
+			"from its leader; or take the partition's line out of %s/%s, and the log ends there", err, l.path, d.path, recoveryPointsName)
+	}
 	if err != nil {
 		return r, fmt.Errorf("open log %s: %w", l.path, err)
 	}
@@ -358,8 +365,10 @@ func (d *Dir) register(l *Log) error {
 	return nil
 }
 
-// OpenLog opens, or makes, a log that isn't in the checkpoints and is always recovered, from the start of the segment that
-// holds recoveryPoint: that of __cluster_metadata. Its owner closes it.
+// OpenLog opens, or makes, the log of __cluster_metadata. Kafka has no checkpoint of it and recovers it from its start each time, and
+// cuts it off before a bad batch wherever that is. Here its recovery point, which is the larger of the given one and that of the
+// checkpoint, says what must not be cut off: it has been synced, so it may be committed. Its owner closes it, and keeps the
+// checkpoint by CheckpointRecoveryPoints.
 func (d *Dir) OpenLog(p kafka.TopicPartition, id kafka.TopicID, c Config, recoveryPoint, logStart kafka.Offset, now time.Time) (*Log, Recovery, error) {
 	path := d.path + "/" + p.String()
 	l := d.newLog(p, path, c)
@@ -368,6 +377,9 @@ func (d *Dir) OpenLog(p kafka.TopicPartition, id kafka.TopicID, c Config, recove
 			return nil, Recovery{}, err
 		}
 	}
+	d.mu.Lock()
+	recoveryPoint = max(recoveryPoint, d.loaded[recoveryPointsName][p])
+	d.mu.Unlock()
 	r, err := d.load(l, openOptions{recoveryPoint: recoveryPoint, startOffset: logStart, now: now, whole: true})
 	if err == nil && l.topicID.IsZero() {
 		err = l.SetTopicID(id)
@@ -375,6 +387,9 @@ func (d *Dir) OpenLog(p kafka.TopicPartition, id kafka.TopicID, c Config, recove
 	if err != nil {
 		return nil, r, err
 	}
+	d.mu.Lock()
+	d.metadata = l
+	d.mu.Unlock()
 	return l, r, nil
 }
 
@@ -625,6 +640,11 @@ func (d *Dir) checkpoint(name string, offset func(l *Log) (kafka.Offset, bool)) 
 	logs := d.All()
 	entries := make([]checkpointEntry, 0, len(logs))
 	written := make(map[kafka.TopicPartition]bool, len(logs))
+	d.mu.Lock()
+	if name == recoveryPointsName && d.metadata != nil {
+		logs = append(logs[:len(logs):len(logs)], d.metadata)
+	}
+	d.mu.Unlock()
 	for _, l := range logs {
 		if o, ok := offset(l); ok {
 			entries = append(entries, checkpointEntry{l.partition, o})

@@ -30,8 +30,7 @@ type openOptions struct {
 	startOffset   kafka.Offset // of the checkpoint, 0 without one
 	highWatermark kafka.Offset
 	now           time.Time
-	// whole means that segments are read from their start, and cut off before a bad batch whether it lies below the recovery
-	// point or not: for the metadata log, whose recovery point is a guess.
+	// whole means that segments are read from their start: the metadata log's, whose every batch counts.
 	whole bool
 }
 
@@ -66,6 +65,9 @@ func (l *Log) openLocked(o openOptions) (Recovery, error) {
 	}
 	if err != nil {
 		return r, err
+	}
+	if end < o.recoveryPoint {
+		r.note("the log of %v ends at offset %d, but everything below %d was synced once: a file may be missing in %s", l.partition, end, o.recoveryPoint, l.path)
 	}
 	if len(segments) > 0 && end < o.startOffset {
 		r.note("deleting all segments of %v because its end offset %d is smaller than its start offset %d; files may have been deleted", l.partition, end, o.startOffset)
@@ -575,7 +577,7 @@ func (l *Log) recoverFrom(s *segment, from recoveryStart, o openOptions, r *Reco
 			}
 		}
 		var c *CorruptError
-		if errors.As(err, &c) && !below && (o.whole || next >= o.recoveryPoint) {
+		if errors.As(err, &c) && !below && next >= o.recoveryPoint {
 			if zeros, err = onlyZeros(f, good, size); err != nil {
 				return 0, false, fmt.Errorf("recover %s: %w", s.log.path(), err)
 			}
@@ -585,9 +587,7 @@ func (l *Log) recoverFrom(s *segment, from recoveryStart, o openOptions, r *Reco
 			break
 		}
 		if errors.As(err, &c) {
-			c.Reason = fmt.Sprintf("the batch at offset %d, which was synced once since the recovery point is %d: %s. It isn't cut off, for all that follows would go along. "+
-				"Restore the file; or move %s away, and the replica is made anew from its leader; or take the partition's line out of %s/%s, and the log ends there",
-				next, o.recoveryPoint, c.Reason, l.path, l.dir.path, recoveryPointsName)
+			c.Reason = fmt.Sprintf("the batch at offset %d, which was synced once since the recovery point is %d: %s", next, o.recoveryPoint, c.Reason)
 		}
 		if err != nil {
 			return 0, false, fmt.Errorf("recover %s: %w", s.log.path(), err)
