@@ -107,9 +107,9 @@ func Main(argv []string) int {
 				select {
 				case <-c:
 					// As in a JVM, a second TERM does not break off an orderly end: supervisors that signal a process and its group send
-					// two. A second interrupt, which is somebody at a terminal, ends the process at once.
-					signal.Ignore(syscall.SIGTERM)
-					signal.Stop(c)
+					// two. So c goes on taking it; to ignore the signal from here on would leave a moment in which it kills. A second
+					// interrupt, which is somebody at a terminal, ends the process at once.
+					signal.Reset(os.Interrupt)
 					cancel()
 				case <-ctx.Done():
 				}
