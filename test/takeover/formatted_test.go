@@ -222,7 +222,7 @@ func (d *directory) metadataRecords(t *testing.T) []string {
 	}
 	lines := payload.FindAllStringSubmatch(r.Stdout, -1)
 	for i := range len(lines) - 1 { // a broker and its controller register at once
-		if strings.Contains(lines[i][1], `"REGISTER_CONTROLLER_RECORD"`) && strings.Contains(lines[i+1][1], `"REGISTER_BROKER_RECORD"`) {
+		if strings.Contains(lines[i][1], `"REGISTER_BROKER_RECORD"`) && strings.Contains(lines[i+1][1], `"REGISTER_CONTROLLER_RECORD"`) {
 			lines[i], lines[i+1] = lines[i+1], lines[i]
 		}
 	}
