@@ -325,7 +325,7 @@ func afterCut(t *testing.T, node peer.Node, p *promise, number int) (lost int) {
 	defer cl.Close()
 	adm := kadm.NewClient(cl)
 	topics := []string{"synced", "lazy", "compact", "preallocated"}
-	starts, ends := kadm.ListedOffsets{}, kadm.ListedOffsets{}
+	var starts, ends kadm.ListedOffsets
 	for {
 		if starts, err = adm.ListStartOffsets(ctx, topics...); err == nil {
 			err = starts.Error()
