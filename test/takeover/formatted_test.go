@@ -221,10 +221,13 @@ func (d *directory) metadataRecords(t *testing.T) []string {
 		t.Fatalf("dump-log: %s", r.Stderr)
 	}
 	lines := payload.FindAllStringSubmatch(r.Stdout, -1)
-	for i := range len(lines) - 1 { // a broker and its controller register at once
-		if strings.Contains(lines[i][1], `"REGISTER_BROKER_RECORD"`) && strings.Contains(lines[i+1][1], `"REGISTER_CONTROLLER_RECORD"`) {
-			lines[i], lines[i+1] = lines[i+1], lines[i]
-		}
+	// A broker and its controller register at the same time: the controller's record is put before the broker's, wherever it came.
+	is := func(name string) int {
+		return slices.IndexFunc(lines, func(l []string) bool { return strings.Contains(l[1], `"`+name+`"`) })
+	}
+	if b, c := is("REGISTER_BROKER_RECORD"), is("REGISTER_CONTROLLER_RECORD"); b >= 0 && c > b {
+		line := lines[c]
+		lines = slices.Insert(slices.Delete(lines, c, c+1), b, line)
 	}
 	ids := map[string]string{}
 	var out []string
