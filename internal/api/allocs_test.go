@@ -1,3 +1,5 @@
+//go:build !race
+
 package api
 
 import (
@@ -12,9 +14,6 @@ import (
 // What a warm request allocates in its handler, with a hundred records: nothing, but for the Pending of one that waits. One
 // allocation of each produce is the disk's in memory, which keeps a copy of what isn't synced.
 func TestHandlerAllocations(t *testing.T) {
-	if raceEnabled {
-		t.Skip("the race detector allocates")
-	}
 	w := newWorld(t)
 	w.topic(1, "a", 1, 1)
 	w.topic(2, "b", 1, 1, 2)
