@@ -142,7 +142,9 @@ func describe(t *testing.T, cl *kgo.Client, kind kmsg.ConfigResourceType, name, 
 // becomes waits until what a broker takes in a moment after the answer is there.
 func becomes(t *testing.T, want string, is func() string) {
 	t.Helper()
-	for end := time.Now().Add(15 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(15 * time.Second); ; <-tick.C {
 		got := is()
 		if got == want {
 			return

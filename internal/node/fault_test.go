@@ -21,12 +21,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/highwater/highwater/internal/config"
-	"github.com/highwater/highwater/internal/kafka"
-	"github.com/highwater/highwater/internal/metadata"
 	"github.com/highwater/highwater/internal/node"
-	"github.com/highwater/highwater/internal/raftloop"
-	"github.com/highwater/highwater/internal/schema"
-	"github.com/highwater/highwater/internal/storage"
 	"github.com/highwater/highwater/internal/vfs"
 )
 
@@ -59,28 +54,7 @@ func formatMem(t *testing.T) *faulty {
 	t.Helper()
 	c := configure(t, "m", "log.dirs=m/one,m/two", "offsets.topic.replication.factor=1")
 	fsys := vfs.NewMem()
-	for i, d := range c.LogDirs {
-		for _, dir := range []string{d, d + "/__cluster_metadata-0"}[:2-i] {
-			if err := fsys.MkdirAll(dir); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := storage.WriteMeta(fsys, d, storage.Meta{Version: 1, ClusterID: "node-test-cluster-AAAA", NodeID: 1, DirectoryID: kafka.UUID{0: 9, 15: byte(i)}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	var records [][]byte
-	for _, r := range metadata.Bootstrap(metadata.BootstrapOptions{Version: metadata.LatestProductionVersion}) {
-		b, err := schema.AppendFrame(nil, r, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		records = append(records, b)
-	}
-	var none raftloop.Options
-	if err := raftloop.FormatBootstrap(fsys, c.MetadataLogDir+"/__cluster_metadata-0", time.Now(), none.QuorumVoters, 0, records...); err != nil {
-		t.Fatal(err)
-	}
+	formatOn(t, fsys, c)
 	for _, d := range []string{".", "m", "m/one"} {
 		if err := fsys.SyncDir(d); err != nil {
 			t.Fatal(err)

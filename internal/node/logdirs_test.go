@@ -23,10 +23,7 @@ import (
 
 	"github.com/highwater/highwater/internal/config"
 	"github.com/highwater/highwater/internal/kafka"
-	"github.com/highwater/highwater/internal/metadata"
 	"github.com/highwater/highwater/internal/node"
-	"github.com/highwater/highwater/internal/raftloop"
-	"github.com/highwater/highwater/internal/schema"
 	"github.com/highwater/highwater/internal/storage"
 	"github.com/highwater/highwater/internal/vfs"
 )
@@ -193,31 +190,7 @@ func inMemory(t *testing.T) (*config.Broker, *vfs.Mem) {
 	t.Helper()
 	c := configure(t, "/m", "log.dirs=/m/a,/m/b", "broker.heartbeat.interval.ms=200")
 	fsys := vfs.NewMem()
-	for i, d := range c.LogDirs {
-		if err := fsys.MkdirAll(d + "/__cluster_metadata-0"); err != nil {
-			t.Fatal(err)
-		}
-		if i > 0 {
-			if err := fsys.Remove(d + "/__cluster_metadata-0"); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := storage.WriteMeta(fsys, d, storage.Meta{Version: 1, ClusterID: "node-test-cluster-AAAA", NodeID: 1, DirectoryID: kafka.UUID{0: 9, 15: byte(i)}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	var records [][]byte
-	for _, r := range metadata.Bootstrap(metadata.BootstrapOptions{Version: metadata.LatestProductionVersion}) {
-		b, err := schema.AppendFrame(nil, r, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		records = append(records, b)
-	}
-	var none raftloop.Options
-	if err := raftloop.FormatBootstrap(fsys, c.MetadataLogDir+"/__cluster_metadata-0", time.Now(), none.QuorumVoters, 0, records...); err != nil {
-		t.Fatal(err)
-	}
+	formatOn(t, fsys, c)
 	return c, fsys
 }
 

@@ -29,6 +29,7 @@ import (
 	"github.com/highwater/highwater/internal/raftloop"
 	"github.com/highwater/highwater/internal/schema"
 	"github.com/highwater/highwater/internal/storage"
+	"github.com/highwater/highwater/internal/vfs"
 	"github.com/highwater/highwater/internal/vfs/osfs"
 )
 
@@ -40,12 +41,22 @@ func formatWith(t *testing.T, extra []schema.Record, more ...string) *config.Bro
 	t.Helper()
 	dir := t.TempDir()
 	c := configure(t, dir, more...)
-	fs := osfs.New("")
+	formatOn(t, osfs.New(""), c, extra...)
+	return c
+}
+
+// formatOn formats c's log directories on fsys, with extra records behind those that every cluster begins with.
+func formatOn(t *testing.T, fsys vfs.FS, c *config.Broker, extra ...schema.Record) {
+	t.Helper()
+	log := c.MetadataLogDir + "/__cluster_metadata-0"
+	if err := fsys.MkdirAll(log); err != nil {
+		t.Fatal(err)
+	}
 	for i, d := range c.LogDirs {
-		if err := os.MkdirAll(filepath.Join(d, "__cluster_metadata-0"), 0o755); err != nil {
+		if err := fsys.MkdirAll(d); err != nil {
 			t.Fatal(err)
 		}
-		if err := storage.WriteMeta(fs, d, storage.Meta{Version: 1, ClusterID: "node-test-cluster-AAAA", NodeID: 1, DirectoryID: kafka.UUID{0: 9, 15: byte(i)}}); err != nil {
+		if err := storage.WriteMeta(fsys, d, storage.Meta{Version: 1, ClusterID: "node-test-cluster-AAAA", NodeID: 1, DirectoryID: kafka.UUID{0: 9, 15: byte(i)}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -58,10 +69,9 @@ func formatWith(t *testing.T, extra []schema.Record, more ...string) *config.Bro
 		records = append(records, b)
 	}
 	var none raftloop.Options
-	if err := raftloop.FormatBootstrap(fs, c.MetadataLogDir+"/__cluster_metadata-0", time.Now(), none.QuorumVoters, 0, records...); err != nil {
+	if err := raftloop.FormatBootstrap(fsys, log, time.Now(), none.QuorumVoters, 0, records...); err != nil {
 		t.Fatal(err)
 	}
-	return c
 }
 
 func configure(t *testing.T, dir string, more ...string) *config.Broker {
