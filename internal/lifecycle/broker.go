@@ -108,6 +108,7 @@ type Broker struct {
 	started     time.Time
 	stopping    time.Time
 	metadataEnd kafka.Offset
+	listed      bool // the metadata applied show this broker unfenced
 	offline     []offlineDir
 	err         error
 }
@@ -140,12 +141,21 @@ func (b *Broker) Ready(now time.Time) {
 	}
 }
 
-// MetadataApplied says how far the broker has taken in the metadata log (the last offset).
-func (b *Broker) MetadataApplied(now time.Time, last kafka.Offset) {
+// MetadataApplied says how far the broker has taken in the metadata log (the last offset), and whether it stands there as unfenced.
+func (b *Broker) MetadataApplied(now time.Time, last kafka.Offset, unfenced bool) {
 	behind := b.metadataEnd < kafka.Offset(b.epoch)
-	b.metadataEnd = last
+	b.metadataEnd, b.listed = last, unfenced
+	b.run()
 	if b.registered && behind && last >= kafka.Offset(b.epoch) && b.state == Starting {
 		b.hurry(now) // the controller waits for just this
+	}
+}
+
+// run lets a recovered broker serve: the controller said that it is unfenced, and its own metadata say so too. With the former alone
+// the first clients would be told of a cluster without this broker.
+func (b *Broker) run() {
+	if b.state == Recovery && !b.fenced && b.listed {
+		b.state = Running
 	}
 }
 
@@ -279,9 +289,7 @@ func (b *Broker) Answered(now time.Time, a Answer) {
 		}
 		b.due = now.Add(min(b.opts.HeartbeatInterval, 10*time.Millisecond)) // nobody waits two seconds for a start
 	case Recovery:
-		if !a.Fenced {
-			b.state = Running
-		} else if b.ready {
+		if b.run(); a.Fenced && b.ready {
 			b.due = now.Add(min(b.opts.HeartbeatInterval, 10*time.Millisecond))
 		}
 	case PendingControlledShutdown:

@@ -62,7 +62,7 @@ func (s *script) running() {
 	}
 	s.b.Answered(s.now, Answer{Fenced: true})
 	s.state(Starting)
-	s.b.MetadataApplied(s.now, 41)
+	s.b.MetadataApplied(s.now, 41, false)
 	if r := s.ask(); r.MetadataEnd != 41 {
 		s.t.Fatalf("heartbeat %+v, want metadata 41", r)
 	}
@@ -73,6 +73,26 @@ func (s *script) running() {
 	if r := s.ask(); r.WantFence || s.now != before {
 		s.t.Fatalf("heartbeat %+v %v after Ready", r, s.now.Sub(before))
 	}
+	s.b.Answered(s.now, Answer{CaughtUp: true})
+	s.state(Recovery) // clients would not be told of this broker yet
+	s.b.MetadataApplied(s.now, 42, true)
+	s.state(Running)
+}
+
+func TestMetadataBeforeTheAnswerThatUnfences(t *testing.T) {
+	s := start(t)
+	s.ask()
+	s.b.Answered(s.now, Answer{BrokerEpoch: 40})
+	s.b.MetadataApplied(s.now, 39, true) // as another incarnation left it
+	s.ask()
+	s.b.Answered(s.now, Answer{Fenced: true})
+	s.b.MetadataApplied(s.now, 40, false)
+	s.ask()
+	s.b.Answered(s.now, Answer{Fenced: true, CaughtUp: true})
+	s.b.Ready(s.now)
+	s.b.MetadataApplied(s.now, 41, true)
+	s.state(Recovery)
+	s.ask()
 	s.b.Answered(s.now, Answer{CaughtUp: true})
 	s.state(Running)
 }

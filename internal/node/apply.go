@@ -23,6 +23,12 @@ func (n *Node) apply(_, image *metadata.Image, changes *metadata.Changes) {
 		n.control.applied(image)
 	}
 	if n.uplink != nil {
-		n.uplink.MetadataApplied(image.Provenance().Offset)
+		n.tellApplied(image)
 	}
+}
+
+// tellApplied tells the lifecycle how far this broker is and whether clients would be told of it.
+func (n *Node) tellApplied(image *metadata.Image) {
+	b := image.Broker(n.id)
+	n.uplink.MetadataApplied(image.Provenance().Offset, b != nil && !b.Fenced)
 }

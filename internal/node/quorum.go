@@ -164,7 +164,7 @@ func (n *Node) register(ctx context.Context) error {
 	u.Start()
 	n.applyMu.Lock() // images come in already
 	n.uplink = u
-	u.MetadataApplied(n.Image().Provenance().Offset)
+	n.tellApplied(n.Image())
 	n.applyMu.Unlock()
 	go n.watchUplink()
 	return n.uplink.Await(ctx, lifecycle.Recovery)

@@ -170,9 +170,9 @@ func (u *Uplink) noteLocked() {
 // Ready says that this broker can serve.
 func (u *Uplink) Ready() { u.with((*lifecycle.Broker).Ready) }
 
-// MetadataApplied says how far the broker has taken in the metadata log.
-func (u *Uplink) MetadataApplied(last kafka.Offset) {
-	u.with(func(b *lifecycle.Broker, now time.Time) { b.MetadataApplied(now, last) })
+// MetadataApplied says how far the broker has taken in the metadata log, and whether it stands there as unfenced.
+func (u *Uplink) MetadataApplied(last kafka.Offset, unfenced bool) {
+	u.with(func(b *lifecycle.Broker, now time.Time) { b.MetadataApplied(now, last, unfenced) })
 }
 
 // DirsFailed tells the controller of log directories that went offline.
