@@ -192,12 +192,12 @@ func (e *fsckBatches) defect(check string, pos int64, cuts bool, b record.Batch,
 	case recovered && cuts:
 		w.cut = f
 		w.lost += fsckCount(b)
-		if !p.meta && w.next < p.recoveryPoint {
-			f.Highwater = fmt.Sprintf("cuts nothing off below the recovery point %d, which was synced once: an error that names file and position, and the partition offline if it comes to the batch when it recovers.", p.recoveryPoint)
-		}
+		f.Highwater = e.keeps()
 	case recovered:
 		f.Kafka = "does not notice."
-		f.Highwater = fmt.Sprintf("truncates the log to offset %d when it recovers the segment.", w.next)
+		if f.Highwater = e.keeps(); f.Highwater == "" {
+			f.Highwater = fmt.Sprintf("truncates the log to offset %d when it recovers the segment.", w.next)
+		}
 	case p.clean:
 		f.Kafka = "does not notice at its start. A consumer that comes to this place goes no further, a follower neither, and the cleaner leaves the log alone. After a stop that is not clean it may truncate the log here."
 	default:
@@ -205,6 +205,21 @@ func (e *fsckBatches) defect(check string, pos int64, cuts bool, b record.Batch,
 		f.Highwater = "checks the batch before it is served: an error that names file and position, and no wrong byte."
 	}
 	return f
+}
+
+// keeps says what Highwater does with a bad place that it does not cut off, because it was synced once; "" if it cuts there.
+func (e *fsckBatches) keeps() string {
+	p, next := e.p, e.p.walk.next
+	synced := p.synced()
+	switch {
+	case next >= synced:
+		return ""
+	case !p.meta:
+		return fmt.Sprintf("cuts nothing off below the recovery point %d, which was synced once: an error that names file and position, and the partition offline if it comes to the batch when it recovers.", synced)
+	case e.limit < synced && next < p.newestSnapshot:
+		return fmt.Sprintf("does not read the segment at its start: the snapshot that ends at offset %d says what was in it.", p.newestSnapshot)
+	}
+	return fmt.Sprintf("does not start: an error that names file and position. It cuts nothing off the metadata log below offset %d, for that was synced once, so it may be committed.", synced)
 }
 
 // frame notes that at pos there is no batch.
@@ -218,6 +233,7 @@ func (e *fsckBatches) frame(frame fsckFrame, b record.Batch, pos int64, why stri
 		switch {
 		case p.recovers(e.i):
 			f.Kafka = fmt.Sprintf("truncates the log to offset %d when it recovers the segment; no record is lost by that.", w.next)
+			f.Highwater = e.keeps()
 			p.forecast.TruncatedTo, p.forecast.TruncatedBytes = w.next, left
 		case last:
 			f.Severity = fsckError
@@ -230,7 +246,7 @@ func (e *fsckBatches) frame(frame fsckFrame, b record.Batch, pos int64, why stri
 			// What comes after goes, too.
 			f.Severity = fsckError
 			w.cut = f
-			if w.next == e.limit {
+			if w.next == e.limit && f.Highwater == "" {
 				f.Highwater = "cuts the zeros off, and keeps the segments after them, for no record is missing."
 			}
 		}

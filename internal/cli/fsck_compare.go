@@ -304,12 +304,18 @@ func (p *fsckPartition) finishEpochs(end kafka.Offset) {
 
 // finishCheckpoints compares the offsets in the directory's checkpoints with the log.
 func (p *fsckPartition) finishCheckpoints(end kafka.Offset) {
-	if p.meta || p.dir.Kind != storage.Current {
+	if p.dir.Kind != storage.Current {
 		return
 	}
 	add := func(severity fsckSeverity, file, kafka, format string, args ...any) *fsckFinding {
 		slash := len(p.path) - len(p.dir.Name)
 		return p.findings.add(severity, p.path[:slash]+file, "checkpoint", kafka, p.dir.Partition.String()+": "+format, args...)
+	}
+	if p.meta {
+		if p.recoveryPoint > max(end, p.newestSnapshot) && p.forecast.TruncatedTo < 0 {
+			add(fsckError, storage.RecoveryPointsFile, fmt.Sprintf("keeps no recovery point of it, and goes on from offset %d: what the quorum had committed beyond is lost.", end), "the metadata log was synced up to offset %d and ends at %d", p.recoveryPoint, end).at(-1, p.recoveryPoint)
+		}
+		return
 	}
 	if p.logStart > end {
 		add(fsckError, storage.StartOffsetsFile, fmt.Sprintf("removes all segments and begins anew at offset %d.", p.logStart), "the log start offset %d lies beyond the log's end %d", p.logStart, end).at(-1, p.logStart).

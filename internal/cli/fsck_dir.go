@@ -215,9 +215,10 @@ func (d *fsckDir) partition(dir storage.PartitionDir) *fsckPartition {
 		clean: d.state.Clean, zooKeeper: d.hasMeta && d.meta.Version == 0,
 		recoveryPoint: -1, logStart: -1, highWatermark: -1, dirty: -1,
 	}
+	// Kafka writes no line of the metadata log, and passes over that of Highwater.
+	p.recoveryPoint = d.offset(storage.RecoveryPointsFile, dir.Partition)
 	if !p.meta {
 		// A -future or -stray directory of the same partition finds the same lines, also in Kafka.
-		p.recoveryPoint = d.offset(storage.RecoveryPointsFile, dir.Partition)
 		p.logStart = d.offset(storage.StartOffsetsFile, dir.Partition)
 		p.highWatermark = d.offset(storage.HighWatermarksFile, dir.Partition)
 		p.dirty = d.offset(storage.CleanerOffsetsFile, dir.Partition)

@@ -52,6 +52,9 @@ func (m *fsckMetadata) begin() {
 	slices.SortFunc(m.snapshots, func(a, b kafka.OffsetAndEpoch) int {
 		return cmp.Or(cmp.Compare(a.Offset, b.Offset), cmp.Compare(a.Epoch, b.Epoch))
 	})
+	if n := len(m.snapshots); n > 0 {
+		m.p.newestSnapshot = m.snapshots[n-1].Offset
+	}
 	m.p.eachBatch = m.batch
 }
 

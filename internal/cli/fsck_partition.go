@@ -38,6 +38,7 @@ type fsckPartition struct {
 	clean, zooKeeper, live                        bool
 	recoveryPoint, logStart, highWatermark, dirty kafka.Offset
 	policy                                        fsckPolicy
+	newestSnapshot                                kafka.Offset // where the metadata log's newest snapshot ends; 0 without one
 
 	// eachBatch, if set, gets each batch that will be in the log after Kafka's next start.
 	eachBatch func(record.Batch)
@@ -347,6 +348,9 @@ func (p *fsckPartition) recovers(i int) bool {
 	}
 	return p.unflushed(i)
 }
+
+// synced is the offset below which Highwater knows that the log was on the disk once, and cuts nothing off.
+func (p *fsckPartition) synced() kafka.Offset { return max(p.recoveryPoint, p.newestSnapshot) }
 
 // unflushed tells whether a segment lies at or above the recovery point of a log that was not closed.
 func (p *fsckPartition) unflushed(i int) bool {

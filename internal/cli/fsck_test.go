@@ -22,6 +22,7 @@ import (
 
 	"github.com/highwater/highwater/internal/fixture"
 	"github.com/highwater/highwater/internal/kafka"
+	"github.com/highwater/highwater/internal/raftloop"
 	"github.com/highwater/highwater/internal/record"
 	"github.com/highwater/highwater/internal/storage"
 	"github.com/highwater/highwater/internal/vfs"
@@ -734,6 +735,74 @@ func TestFsckRecoveryPoint(t *testing.T) {
 		}) {
 			t.Errorf("%s: not said in\n%s", c.base, fsckLines(r, fsckNote))
 		}
+	}
+}
+
+// TestFsckMetadataRecoveryPoint: Kafka knows no recovery point of the metadata log, and cuts it off at a bad batch wherever that is.
+// Highwater does so only above what it knows to have been synced, by the checkpoint's line or by a snapshot; else it refuses to start.
+func TestFsckMetadataRecoveryPoint(t *testing.T) {
+	const dir, log = "1/data/" + fsckMetadataDir, "1/data/" + fsckMetadataDir + "/00000000000000000000.log"
+	const archive = "single-4.4"
+	files := fsckArchive(t, archive)
+	newest := kafka.Offset(0)
+	for file := range files {
+		if id, ok := raftloop.ParseSnapshotName(path.Base(file)); ok && path.Dir(file) == dir {
+			newest = max(newest, id.Offset)
+		}
+	}
+	// Positions of batches below and above the snapshot's end, and the log's end.
+	var below, above int64
+	var bad, end kafka.Offset
+	for data, pos := files[log], 0; pos < len(data); {
+		b := record.Batch(data[pos:])
+		if b.BaseOffset() == 0 {
+			below = int64(pos)
+		}
+		if above == 0 && b.BaseOffset() >= newest {
+			above, bad = int64(pos), b.BaseOffset()
+		}
+		end, pos = b.NextOffset(), pos+b.Size()
+	}
+	if newest == 0 || above == 0 || bad+1 >= end {
+		t.Fatalf("the archive has its newest snapshot at %d and its log's end at %d", newest, end)
+	}
+	for _, c := range []struct {
+		name       string
+		at         int64
+		checkpoint kafka.Offset // -1 for no line
+		highwater  string       // "" where it does the same as Kafka
+	}{
+		{"no line, above the snapshot", above, -1, ""},
+		{"no line, below the snapshot", below, -1, fmt.Sprintf("does not start: an error that names file and position. It cuts nothing off the metadata log below offset %d", newest)},
+		{"a line, above the snapshot", above, end, fmt.Sprintf("does not start: an error that names file and position. It cuts nothing off the metadata log below offset %d", end)},
+		{"a line below the place", above, bad, ""},
+	} {
+		m := fsckMem(t, archive, dir)
+		fsckPut(t, m, "1/data/meta.properties", files["1/data/meta.properties"])
+		if c.checkpoint >= 0 {
+			fsckPut(t, m, "1/data/recovery-point-offset-checkpoint", fmt.Appendf(nil, "0\n1\n__cluster_metadata 0 %d\n", c.checkpoint))
+		}
+		if err := m.FlipBit(log, 8*(c.at+70)); err != nil {
+			t.Fatal(err)
+		}
+		r := fsckRun(t, m, dir)
+		p := r.partition(fsckMetadataDir)
+		if p.TruncatedTo < 0 || r.Errors == 0 {
+			t.Errorf("%s: Kafka's forecast is %+v, with %d errors", c.name, p, r.Errors)
+		}
+		if !slices.ContainsFunc(r.Findings, func(f *fsckFinding) bool {
+			return f.File == log && f.Check == "batch-crc" && strings.Contains(f.Kafka, "truncates the log to offset") &&
+				(f.Highwater == "") == (c.highwater == "") && strings.HasPrefix(f.Highwater, c.highwater)
+		}) {
+			t.Errorf("%s: not said in\n%s", c.name, fsckLines(r, fsckNote))
+		}
+	}
+	// A log that ends below its recovery point, at the border of a batch.
+	m := fsckMem(t, archive, dir)
+	fsckPut(t, m, "1/data/meta.properties", files["1/data/meta.properties"])
+	fsckPut(t, m, "1/data/recovery-point-offset-checkpoint", fmt.Appendf(nil, "0\n1\n__cluster_metadata 0 %d\n", end+5))
+	if r := fsckRun(t, m, dir); !r.has("1/data/recovery-point-offset-checkpoint", "checkpoint", fsckError) {
+		t.Errorf("the log ends below its recovery point:\n%s", fsckLines(r, fsckNote))
 	}
 }
 

@@ -43,7 +43,7 @@ func (n *Node) openQuorum(context.Context) error {
 			if d.Path() == n.static.MetadataLogDir {
 				l, notes, err := raftloop.OpenStorageLog(d.Dir, &o, recoveryPoint, time.Now())
 				for _, note := range notes {
-					n.log.Info("metadata log", "note", note)
+					n.log.Warn("metadata log", "note", note)
 				}
 				return l, err
 			}

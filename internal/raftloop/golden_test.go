@@ -271,6 +271,106 @@ func TestTakeOver(t *testing.T) {
 	}
 }
 
+// TestRecoveryPoint: what was synced once, which a line of the recovery points' checkpoint says and a snapshot, is not cut off. A bad
+// batch there refuses the start and leaves the file as it is. Above, or if the operator takes the line away, the log ends before it.
+func TestRecoveryPoint(t *testing.T) {
+	now := time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)
+	const log, checkpoint = metadataDir + "/00000000000000000000.log", "data/recovery-point-offset-checkpoint"
+	open := func(m vfs.FS) (*Replica, *storage.Dir, error) {
+		o, d := options(t, m, 1, now)
+		r, err := OpenReplica(o, now, func(raft.Send) {})
+		return r, d, err
+	}
+	m := unpack(t, "single-4.4", "1")
+	if err := m.RemoveAll("data/.lock"); err != nil {
+		t.Fatal(err)
+	}
+	r, d, err := open(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end, newest := r.Status().LogEnd, r.latest.Offset
+	if err := errors.Join(r.Close(), d.Close(-1)); err != nil {
+		t.Fatal(err)
+	}
+	written, err := m.ReadFile(checkpoint, 1<<16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := fmt.Sprintf("__cluster_metadata 0 %d\n", end)
+	if !strings.Contains(string(written), line) {
+		t.Fatalf("the checkpoint has no line %q:\n%s", line, written)
+	}
+	data, err := m.ReadFile(log, 1<<30)
+	if err != nil {
+		t.Fatal(err)
+	}
+	place := func(from kafka.Offset) (pos int64, base kafka.Offset) { // of the first batch from an offset on
+		for rest := data; len(rest) > 0; {
+			b := record.Batch(rest)
+			if b.BaseOffset() >= from {
+				return pos, b.BaseOffset()
+			}
+			rest, pos = rest[b.Size():], pos+int64(b.Size())
+		}
+		t.Fatalf("no batch at %d", from)
+		return 0, 0
+	}
+	for _, c := range []struct {
+		name    string
+		bad     kafka.Offset
+		without bool // the checkpoint's line
+		refused bool
+	}{
+		{"below the line", newest + 1, false, true},
+		{"below a snapshot, without a line", 0, true, true},
+		{"above all snapshots, without a line", newest + 1, true, false},
+	} {
+		m := unpack(t, "single-4.4", "1")
+		pos, base := place(c.bad)
+		content := bytes.Clone(data)
+		content[pos+70] ^= 4
+		text := string(written)
+		if c.without {
+			// The number of lines comes first; this one takes the place of the lost one.
+			text = strings.Replace(text, line, "gone 0 1\n", 1)
+		}
+		for name, b := range map[string][]byte{log: content, checkpoint: []byte(text)} {
+			if err := vfs.WriteFileAtomic(m, name[:strings.LastIndex(name, "/")], name[strings.LastIndex(name, "/")+1:], b); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := m.RemoveAll("data/.lock"); err != nil {
+			t.Fatal(err)
+		}
+		r, d, err := open(m)
+		var corrupt *storage.CorruptError
+		switch {
+		case c.refused && (!errors.As(err, &corrupt) || corrupt.File != log || corrupt.Position != pos || !strings.Contains(err.Error(), checkpoint)):
+			t.Errorf("%s: %v", c.name, err)
+		case !c.refused && err != nil:
+			t.Errorf("%s: %v", c.name, err)
+		case !c.refused && r.Status().EpochStart != base:
+			t.Errorf("%s: the log ended at %d, not at %d", c.name, r.Status().EpochStart, base)
+		}
+		after, rerr := m.ReadFile(log, 1<<30)
+		if rerr != nil {
+			t.Fatal(rerr)
+		}
+		if c.refused && !bytes.Equal(after, content) {
+			t.Errorf("%s: the file was changed", c.name)
+		}
+		if err == nil {
+			err = r.Close()
+		} else {
+			err = nil
+		}
+		if err := errors.Join(err, d.Close(-1)); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
 // lastDumped is the last offset in Kafka's dump of a segment.
 func lastDumped(t *testing.T, name string) kafka.Offset {
 	t.Helper()
