@@ -296,6 +296,9 @@ func (s *Set) currentLog(p kafka.TopicPartition) *storage.Log {
 // that. The one that moved in has everything that the other has, so the longer one stays. The shorter is deleted if the
 // metadata say that the replica lies with the longer one, and set aside otherwise.
 func (s *Set) chooseDoubles(image *metadata.Image) {
+	if len(s.opts.Dirs) < 2 {
+		return
+	}
 	type found struct {
 		dir *Dir
 		log *storage.Log

@@ -42,6 +42,7 @@ type Dir struct {
 	sorted   []*Log                                           // all of logs in order; nil if they have changed since it was made
 	futures  map[kafka.TopicPartition]*Log                    // of replicas on their way into this directory
 	metadata *Log                                             // see OpenLog
+	listed   []PartitionDir                                   // see Partitions
 	loaded   map[string]map[kafka.TopicPartition]kafka.Offset // checkpoint files as they were at the start
 	written  map[kafka.TopicPartition]bool                    // partitions in the recovery point checkpoint on the disk
 	refused  map[kafka.TopicPartition]error                   // logs that couldn't be opened, and why
@@ -68,7 +69,7 @@ func OpenDir(path string, o Options) (*Dir, error) {
 		return nil, fmt.Errorf("lock log directory %s: %w", path, err)
 	}
 	d := &Dir{
-		path: path, o: o, lock: lock, epoch: -1, logs: map[kafka.TopicPartition]*Log{}, futures: map[kafka.TopicPartition]*Log{},
+		path: path, o: o, lock: lock, epoch: -1, futures: map[kafka.TopicPartition]*Log{},
 		loaded: map[string]map[kafka.TopicPartition]kafka.Offset{}, written: map[kafka.TopicPartition]bool{},
 		refused: map[kafka.TopicPartition]error{}, sums: map[string][32]byte{},
 	}
@@ -76,6 +77,7 @@ func OpenDir(path string, o Options) (*Dir, error) {
 	if err := d.readSmallFiles(); err != nil {
 		return nil, errors.Join(err, lock.Unlock())
 	}
+	d.logs = make(map[kafka.TopicPartition]*Log, len(d.loaded[recoveryPointsName])) // so many there will be
 	return d, nil
 }
 
@@ -167,7 +169,15 @@ func (e *ForeignDirError) Error() string {
 
 // Partitions lists the partition directories, by name. A directory that isn't one is a *ForeignDirError, but for lost+found,
 // which every ext4 file system has at its top. __cluster_metadata-0 is left out: its log is raft's.
+//
+// What was listed once holds until Loaded: nobody else may change a directory that is locked, and to list 100,000 names takes a while.
 func (d *Dir) Partitions() ([]PartitionDir, error) {
+	d.mu.Lock()
+	listed := d.listed
+	d.mu.Unlock()
+	if listed != nil {
+		return listed, nil
+	}
 	entries, err := d.o.FS.List(d.path)
 	if err != nil {
 		return nil, fmt.Errorf("list log directory %s: %w", d.path, err)
@@ -185,6 +195,9 @@ func (d *Dir) Partitions() ([]PartitionDir, error) {
 			out = append(out, p)
 		}
 	}
+	d.mu.Lock()
+	d.listed = out
+	d.mu.Unlock()
 	return out, nil
 }
 
@@ -260,6 +273,7 @@ func (d *Dir) RecoveredBytes() int64 { return d.recovered.Load() }
 func (d *Dir) Loaded() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.listed = nil
 	for name, offsets := range d.loaded {
 		kept := make(map[kafka.TopicPartition]kafka.Offset)
 		for tp, o := range offsets {
@@ -526,11 +540,21 @@ func (d *Dir) CompactedLogs() []*Log {
 	return d.which(func(l *Log) bool { return l.config.Load().Compact })
 }
 
-// which is cheap enough to be asked every second for tens of thousands of logs.
+// which is cheap enough to be asked every second for tens of thousands of logs: the list, if there is one, goes through memory in order,
+// and the map doesn't.
 func (d *Dir) which(want func(l *Log) bool) []*Log {
 	var out []*Log
 	d.mu.Lock()
-	for _, of := range []map[kafka.TopicPartition]*Log{d.logs, d.futures} {
+	maps := []map[kafka.TopicPartition]*Log{d.logs, d.futures}
+	if d.sorted != nil {
+		maps = maps[1:]
+		for _, l := range d.sorted {
+			if want(l) {
+				out = append(out, l)
+			}
+		}
+	}
+	for _, of := range maps {
 		for _, l := range of {
 			if want(l) {
 				out = append(out, l)

@@ -21,6 +21,10 @@ const progressInterval = 10 * time.Second
 // maxNotes is how many lines recovery may write about single partitions in one directory.
 const maxNotes = 200
 
+// cleanThreads is how many logs of a directory are opened at a time at least after a clean shutdown: then nothing is recovered, which
+// num.recovery.threads.per.data.dir bounds, and each waits for a few small reads of a disk that does many at once. A guess.
+const cleanThreads = 16
+
 // Load opens the logs of all directories, several at a time, and recovers those that weren't closed cleanly. A partition whose
 // files are corrupt where recovery can't help is left out and reported to PartitionFailed. An error of the disk takes its
 // directory offline (DirFailed) and not the others. Load fails if a directory holds what is no partition, or ctx ends.
@@ -72,7 +76,11 @@ func (d *dirLoop) load(ctx context.Context, config func(p kafka.TopicPartition) 
 	}
 	stop := p.start()
 	defer stop()
-	err = d.each(ctx, work, func(o *opening) {
+	threads := int(d.threads.Load())
+	if clean {
+		threads = max(threads, cleanThreads)
+	}
+	err = d.each(ctx, threads, work, func(o *opening) {
 		r, ok := d.open(o, p)
 		p.done.Add(1)
 		p.left.Add(-o.bytes)
@@ -118,16 +126,16 @@ func (d *dirLoop) openings(all []storage.PartitionDir, config func(p kafka.Topic
 
 // survey finds out how much there is to recover, and puts the largest first: so the threads end together.
 func (d *dirLoop) survey(ctx context.Context, work []opening) error {
-	err := d.each(ctx, work, func(o *opening) { o.bytes = d.dir.Survey(o.PartitionDir) })
+	err := d.each(ctx, int(d.threads.Load()), work, func(o *opening) { o.bytes = d.dir.Survey(o.PartitionDir) })
 	slices.SortStableFunc(work, func(a, b opening) int { return cmp.Compare(b.bytes, a.bytes) })
 	return err
 }
 
-// each calls f for every partition, num.recovery.threads.per.data.dir at a time, until ctx ends or the directory fails.
-func (d *dirLoop) each(ctx context.Context, work []opening, f func(o *opening)) error {
+// each calls f for every partition, on so many goroutines, until ctx ends or the directory fails.
+func (d *dirLoop) each(ctx context.Context, threads int, work []opening, f func(o *opening)) error {
 	var next atomic.Int64
 	var wg sync.WaitGroup
-	for range d.threads.Load() {
+	for range threads {
 		wg.Go(func() {
 			for ctx.Err() == nil && d.dir.Err() == nil {
 				i := int(next.Add(1)) - 1

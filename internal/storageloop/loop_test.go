@@ -33,7 +33,7 @@ func openDir(t *testing.T, fsys vfs.FS, path string) *storage.Dir {
 	return d
 }
 
-func appendTo(t *testing.T, l *storage.Log, producer int64, sequence int32) storage.Appended {
+func appendTo(t testing.TB, l *storage.Log, producer int64, sequence int32) storage.Appended {
 	t.Helper()
 	o := record.DefaultBatchOptions(0)
 	o.ProducerID, o.ProducerEpoch, o.BaseSequence = producer, 0, sequence
