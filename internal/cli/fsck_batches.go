@@ -430,10 +430,13 @@ func (e *fsckBatches) gap(first kafka.Offset, between bool) {
 		severity = fsckError
 	}
 	f := p.findings.add(severity, e.s.log, "gap", "does not notice; a consumer goes on after the gap.", "the offsets %d to %d are missing before it, and the topic is not compacted", w.next, first-1).at(-1, w.next)
+	if between && was {
+		f.WayOut = "restore the missing segment while the broker is stopped, if there is a backup."
+	}
 	if p.policy != fsckNotCompacted {
 		f.Text = fmt.Sprintf("the offsets %d to %d are missing before it; if the topic was never compacted, records are lost", w.next, first-1)
 	}
 	if p.unflushed(e.i) {
-		f.Highwater = "takes a gap after the recovery point for the loss of a power cut if the topic is not compacted, and drops what follows."
+		f.Highwater = "takes a gap after the recovery point for the loss of a power cut if the topic is not compacted: the log ends before it, and the segments behind are set aside as " + storage.AsideSuffix + " files."
 	}
 }

@@ -153,6 +153,9 @@ func (p *fsckPartition) list() bool {
 			}
 		case strings.HasSuffix(name, storage.SwapSuffix):
 			swaps = append(swaps, name)
+		case strings.Contains(name, storage.LogSuffix+storage.AsideSuffix):
+			p.findings.add(fsckWarning, p.name(name), "aside", "passes it over.", "a segment that Highwater set aside, because offsets were missing before it").
+				Highwater = "passes it over, too."
 		case strings.HasSuffix(name, ".tmp"):
 			p.findings.add(fsckNote, p.name(name), "leftover", "leaves it, and writes over it when it next replaces the file.", "the unfinished replacement of a small file").
 				Highwater = "removes it at its start."

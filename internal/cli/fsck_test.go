@@ -451,6 +451,7 @@ func TestFsckFaults(t *testing.T) {
 		{"a log without its second half", func() { edit(log, func(d []byte) []byte { return d[:len(d)/2] }) }, log, "torn-batch", fsckError, "appends behind"},
 		{"a recovery point beyond the end", func() { edit(log, func(d []byte) []byte { return d[:firstBatch(d)] }) }, b + "/recovery-point-offset-checkpoint", "checkpoint", fsckError, "lost"},
 		{"a batch is missing", func() { edit(log, func(d []byte) []byte { return d[firstBatch(d):] }) }, log, "gap", fsckWarning, "after the gap"},
+		{"a segment that was set aside", func() { put(seg+".log.aside.2", "x") }, log + ".aside.2", "aside", fsckWarning, "passes"},
 		{"a batch twice", func() { edit(log, func(d []byte) []byte { return append(d[:firstBatch(d):firstBatch(d)], d...) }) }, log, "batch-order", fsckError, "does not notice"},
 		{"a batch with a wrong checksum", func() { edit(log, func(d []byte) []byte { d[100] ^= 4; return d }) }, log, "batch-crc", fsckError, "goes no further"},
 		{"a batch of a lower leader epoch", func() {
@@ -704,6 +705,48 @@ func TestFsckAbsent(t *testing.T) {
 	fsckPut(t, m, "1/data/.kafka_cleanshutdown", nil)
 	if r := fsckRun(t, m, "1/data"); !r.has("1/data", "absent", fsckError) {
 		t.Errorf("after a clean stop: %s", fsckLines(r, fsckNote))
+	}
+}
+
+// TestFsckGap: a segment in the middle of a log is missing, as after a clean stop and after a kill.
+func TestFsckGap(t *testing.T) {
+	const dir = "1/data/steps-0"
+	files := fsckArchive(t, "single-4.4")
+	for _, c := range []struct {
+		clean     bool
+		highwater string
+	}{{true, ""}, {false, "set aside as .aside files"}} {
+		m := fsckMem(t, "single-4.4", dir)
+		fsckPut(t, m, "1/data/meta.properties", files["1/data/meta.properties"])
+		if c.clean {
+			fsckPut(t, m, "1/data/"+storage.CleanShutdownFile, files["1/data/"+storage.CleanShutdownFile])
+		}
+		entries, err := m.List(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var bases []string
+		for _, e := range entries {
+			if base, ok := strings.CutSuffix(e.Name(), ".log"); ok {
+				bases = append(bases, base)
+			}
+		}
+		if len(bases) < 3 {
+			t.Fatalf("segments %v", bases)
+		}
+		for _, suffix := range []string{".log", ".index", ".timeindex", ".snapshot", ".txnindex"} {
+			if err := m.RemoveAll(dir + "/" + bases[1] + suffix); err != nil {
+				t.Fatal(err)
+			}
+		}
+		missing, _, _ := storage.ParseSegmentFileName(bases[1] + ".log")
+		r := fsckRun(t, m, dir)
+		if !slices.ContainsFunc(r.Findings, func(f *fsckFinding) bool {
+			return f.File == dir+"/"+bases[2]+".log" && f.Check == "gap" && f.Severity == fsckWarning && f.Offset == missing &&
+				strings.Contains(f.WayOut, "backup") && (f.Highwater == "") == (c.highwater == "") && strings.Contains(f.Highwater, c.highwater)
+		}) {
+			t.Errorf("clean %v:\n%s", c.clean, fsckLines(r, fsckWarning))
+		}
 	}
 }
 

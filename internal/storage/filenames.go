@@ -18,6 +18,7 @@ const (
 
 	deletedSuffix = ".deleted" // to be removed after file.delete.delay.ms
 	cleanedSuffix = ".cleaned" // of a cleaner that isn't ready
+	asideSuffix   = ".aside"   // a .log behind a gap in offsets; neither read nor removed any more
 	swapSuffix    = ".swap"    // of a cleaner that is ready: takes the original's place, also after a crash
 )
 

@@ -36,6 +36,7 @@ const (
 	DeletedSuffix   = deletedSuffix
 	CleanedSuffix   = cleanedSuffix
 	SwapSuffix      = swapSuffix
+	AsideSuffix     = asideSuffix
 )
 
 // Sizes in bytes of the entries of the indexes.

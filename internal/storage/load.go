@@ -279,7 +279,7 @@ type Recovery struct {
 	Recovered      int          // segments read and checked because the last process didn't close the log
 	TruncatedTo    kafka.Offset // where the log was cut off, if TruncatedBytes or DroppedSegments isn't 0
 	TruncatedBytes int64
-	// DroppedSegments are those that came after a bad batch.
+	// DroppedSegments are those that came after a bad batch, or after a gap, and then they were set aside.
 	DroppedSegments int
 	Notes           []string
 

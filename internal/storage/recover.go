@@ -433,9 +433,6 @@ func (l *Log) recoverSegments(segments []*segment, o openOptions, r *Recovery) (
 		// but not in a segment that it never came to.
 		hole := i+1 < len(segments) && cut == 0 && s.next() < segments[i+1].base && s.next() >= o.recoveryPoint &&
 			l.neverCleaned(s, segments[i+1].base, r) && l.contiguous(s)
-		if hole {
-			r.note("the segment after %d of %v is missing its beginning: the log ends at %d", s.base, l.partition, s.next())
-		}
 		if cut == 0 && !hole {
 			continue
 		}
@@ -445,8 +442,17 @@ func (l *Log) recoverSegments(segments []*segment, o openOptions, r *Recovery) (
 		}
 		r.TruncatedTo = s.next()
 		r.TruncatedBytes += cut
-		if gone := segments[i+1:]; len(gone) > 0 {
-			r.DroppedSegments = len(gone)
+		gone := segments[i+1:]
+		r.DroppedSegments = len(gone)
+		if hole {
+			missing := Gap{s.next(), gone[0].base - 1, s.log.path(), gone[0].log.path()}
+			names, err := l.setAsideLocked(gone)
+			if err != nil {
+				return nil, 0, err
+			}
+			r.note("the offsets %d to %d of %v are missing between %s and %s: the log ends at %d, and the %d segments behind are set aside as %s",
+				missing.First, missing.Last, l.partition, missing.Before, missing.After, s.next(), len(names), strings.Join(names[max(len(names)-3, 0):], ", "))
+		} else if len(gone) > 0 {
 			r.note("deleting %d segments of %v after the corruption", len(gone), l.partition)
 			if err := l.removeSegmentsLocked(gone, o.now); err != nil {
 				return nil, 0, err

@@ -267,6 +267,7 @@ func (d *dirLoop) keep() {
 	defer t.Stop()
 	began := time.Now()
 	// Kafka lets half a minute pass before the first round (log.initial.task.delay.ms).
+	asked := false // for gaps
 	retention, producers := began.Add(min(d.o.RetentionCheck, 30*time.Second)), began.Add(d.o.ProducerExpirationCheck)
 	for {
 		select {
@@ -281,6 +282,10 @@ func (d *dirLoop) keep() {
 		if !now.Before(retention) {
 			retention = now.Add(d.o.RetentionCheck)
 			d.retain(now)
+			if !asked {
+				asked = true
+				d.tellGaps()
+			}
 		}
 		if !now.Before(producers) {
 			producers = now.Add(d.o.ProducerExpirationCheck)
@@ -307,6 +312,26 @@ func (d *dirLoop) retain(now time.Time) {
 		}
 	}
 }
+
+// tellGaps looks once, after the start, for records that are missing in the middle of a log.
+func (d *dirLoop) tellGaps() {
+	for _, log := range d.dir.All() {
+		if d.stopping() || d.dir.Err() != nil {
+			return
+		}
+		gaps, err := log.Gaps()
+		if err != nil && !errors.Is(err, storage.ErrClosed) {
+			d.o.Log.Error("log could not be searched for gaps", "partition", log.Partition(), "error", err)
+		}
+		for _, g := range gaps[:min(len(gaps), maxGaps)] {
+			d.o.Log.Warn("offsets are missing in the middle of a log, as if a file had been deleted: consumers and followers go on behind them. "+
+				"If the file can be had from a backup, put it back while the node is stopped", "partition", log.Partition(), "firstMissing", g.First, "lastMissing", g.Last, "after", g.Before, "before", g.After, "gaps", len(gaps))
+		}
+	}
+}
+
+// maxGaps bounds the lines about one log.
+const maxGaps = 10
 
 // removeDue removes deleted segments and partitions whose delay has passed.
 func (d *dirLoop) removeDue(now time.Time) {

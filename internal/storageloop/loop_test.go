@@ -1,6 +1,7 @@
 package storageloop
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -77,6 +78,54 @@ func text(t *testing.T, fsys vfs.FS, name string) string {
 		return err.Error()
 	}
 	return string(b)
+}
+
+// TestGapIsTold: half a minute after the start, once, a line names the offsets that are missing in the middle of a log.
+func TestGapIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fsys := vfs.NewMem()
+		dir := openDir(t, fsys, "d")
+		c := storage.DefaultConfig()
+		c.SegmentBytes = 1000
+		if err := dir.Begin(); err != nil {
+			t.Fatal(err)
+		}
+		log, err := dir.Create(kafka.TopicPartition{Topic: "t"}, kafka.TopicID{1}, c, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range int32(30) {
+			appendTo(t, log, 7, i)
+		}
+		if err := dir.Close(-1); err != nil {
+			t.Fatal(err)
+		}
+		var bases []string
+		for name := range strings.FieldsSeq(names(t, fsys, "d/t-0")) {
+			if base, ok := strings.CutSuffix(name, ".log"); ok {
+				bases = append(bases, base)
+			}
+		}
+		if len(bases) < 4 {
+			t.Fatalf("segments %v", bases)
+		}
+		if err := fsys.Remove("d/t-0/" + bases[1] + ".log"); err != nil {
+			t.Fatal(err)
+		}
+		var lines bytes.Buffer
+		dir = openDir(t, fsys, "d")
+		loop := New(Options{Dirs: []*storage.Dir{dir}, Log: slog.New(slog.NewTextHandler(&lines, nil)), RetentionCheck: time.Minute})
+		if err := loop.Load(t.Context(), func(kafka.TopicPartition) storage.Config { return c }); err != nil {
+			t.Fatal(err)
+		}
+		loop.Start()
+		time.Sleep(5 * time.Minute)
+		loop.Stop()
+		want := "level=WARN msg=\"offsets are missing in the middle of a log"
+		if n := strings.Count(lines.String(), want); n != 1 || !strings.Contains(lines.String(), "d/t-0/"+bases[2]+".log") {
+			t.Errorf("said %d times:\n%s", n, lines.String())
+		}
+	})
 }
 
 // TestBackground lets two minutes of a node pass: a rolled segment is synced at once, flush.ms is kept, retention deletes and
