@@ -3,6 +3,7 @@ package chaos
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,6 +25,7 @@ const (
 	offline             // partition t-0 is offline, and what can't be made anew is as it was; the others serve
 	served              // all records are served
 	fewer               // the node serves; t-0 has lost records, and it says so
+	gapped              // the node serves all that is left of t-0, whose files are as they were, and says what is missing
 )
 
 // damage is a way in which files may be bad. {ONE} stands for the first log directory, {TWO} for the second.
@@ -56,6 +58,22 @@ func on(pattern string, change func(b []byte) []byte) func(t *testing.T, one, tw
 		}
 		if err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// without removes the files that a pattern names.
+func without(pattern string) func(t *testing.T, one, two string) {
+	return func(t *testing.T, one, two string) {
+		t.Helper()
+		names, err := filepath.Glob(strings.NewReplacer("{ONE}", one, "{TWO}", two).Replace(pattern))
+		if err != nil || len(names) == 0 {
+			t.Fatalf("%s: %v %v", pattern, names, err)
+		}
+		for _, name := range names {
+			if err := os.Remove(name); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 }
@@ -125,6 +143,8 @@ var damages = []damage{
 	{name: "a bit of a synced batch, after a kill", killed: true, do: on("{ONE}/t-0/*.log", flip(0.1)), is: offline, says: `t-0/.*\.log is corrupt at byte \d+: the batch at offset \d+.*recovery-point-offset-checkpoint`},
 	{name: "the end of the newest segment is missing, after a kill", killed: true, do: on("{ONE}/t-0/*.log", func(b []byte) []byte { return b[:len(b)-7] }), is: fewer, says: `t-0/.*\.log is corrupt at byte .*truncating the log to offset`},
 	{name: "garbage after the newest segment, after a kill", killed: true, do: on("{ONE}/t-0/*.log", func(b []byte) []byte { return append(b, garbage(nil)...) }), is: served, says: `truncating the log to offset`},
+	{name: "a segment in the middle is missing", do: without("{ONE}/t-0/00000000000000000052.*"), is: gapped, says: `WARN.*offsets are missing.*t-0.*firstMissing=52 lastMissing=103 .*t-0/0+104\.log`},
+	{name: "a segment in the middle is missing, after a kill", killed: true, do: without("{ONE}/t-0/00000000000000000052.*"), is: gapped, says: `WARN.*offsets are missing.*t-0.*firstMissing=52 lastMissing=103 .*t-0/0+104\.log`},
 	{name: "the newest segment is missing", do: on("{ONE}/t-0/*.log", gone), is: offline, says: `t-0/00000000000000000052\.log is corrupt .* a later segment may be missing`},
 }
 
@@ -136,7 +156,7 @@ func TestDamage(t *testing.T) {
 	}
 	home := t.TempDir()
 	one, two := filepath.Join(home, "one"), filepath.Join(home, "two")
-	n := peer.New(t, peer.Options{Home: filepath.Join(home, "node"), Software: peer.Highwater, Properties: []string{"log.dirs=" + one + "," + two, "num.recovery.threads.per.data.dir=1"}})
+	n := peer.New(t, peer.Options{Home: filepath.Join(home, "node"), Software: peer.Highwater, Properties: []string{"log.dirs=" + one + "," + two, "num.recovery.threads.per.data.dir=1", "log.retention.check.interval.ms=500"}})
 	copies := map[bool]string{false: filepath.Join(home, "stopped"), true: filepath.Join(home, "killed")}
 	if _, err := n.Start(); err != nil {
 		t.Fatal(err)
@@ -185,12 +205,22 @@ func TestDamage(t *testing.T) {
 					if after := kept(t, one+"/t-0"); after != bad {
 						t.Errorf("files of a partition that is offline changed:\n%s", diff(bad, after))
 					}
+				case p == 0 && d.is == gapped:
+					if got[p] != want-52 {
+						t.Errorf("t-0 has %d records of %d, want all but 52", got[p], want)
+					}
 				case got[p] != want:
 					t.Errorf("t-%d has %d records, want %d", p, got[p], want)
 				}
 			}
 			if err := acknowledges(n.Addr(), time.Now().Add(10*time.Second)); err != nil {
 				t.Error(err)
+			}
+			for begin := time.Now(); d.is == gapped && !regexp.MustCompile(d.says).MatchString(n.Output()) && time.Since(begin) < 20*time.Second; {
+				pause(20 * time.Millisecond) // it looks in the background
+			}
+			if after := kept(t, one+"/t-0"); d.is == gapped && after != bad {
+				t.Errorf("files changed:\n%s", diff(bad, after))
 			}
 			if !regexp.MustCompile(d.says).MatchString(n.Output()) || strings.Contains(n.Output(), "goroutine ") {
 				t.Errorf("the output does not match %q:\n%s", d.says, n.Output())
@@ -303,10 +333,10 @@ func count(t *testing.T, addr string, mayLack bool) []int64 {
 		}
 	}
 	from := map[int32]kgo.Offset{}
-	var left int64
+	left := map[int32]bool{} // partitions that are not read to their end
 	ends.Each(func(o kadm.ListedOffset) {
 		if o.Err == nil {
-			out[o.Partition], left = 0, left+o.Offset
+			out[o.Partition], left[o.Partition] = 0, o.Offset > 0
 			from[o.Partition] = kgo.NewOffset().At(0)
 		}
 	})
@@ -321,7 +351,7 @@ func count(t *testing.T, addr string, mayLack bool) []int64 {
 		ctx, cancel = context.WithTimeout(ctx, 3*time.Second)
 		defer cancel()
 	}
-	for left > 0 {
+	for slices.Contains(slices.Collect(maps.Values(left)), true) {
 		fetches := reader.PollFetches(ctx)
 		if err := fetches.Err(); err != nil && mayLack {
 			for p := range out {
@@ -331,10 +361,13 @@ func count(t *testing.T, addr string, mayLack bool) []int64 {
 			}
 			return out
 		} else if err != nil {
-			t.Errorf("%d records are missing: %v", left, err)
+			t.Errorf("%d of %d records read: %v", out, total, err)
 			return out
 		}
-		fetches.EachRecord(func(r *kgo.Record) { out[r.Partition]++; left-- })
+		fetches.EachRecord(func(r *kgo.Record) {
+			out[r.Partition]++
+			left[r.Partition] = r.Offset+1 < total[r.Partition]
+		})
 	}
 	return out
 }
