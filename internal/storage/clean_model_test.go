@@ -28,6 +28,8 @@ type cleanWorld struct {
 	dir    *Dir
 	log    *Log
 
+	syncAllFrom int // Options.SyncAllFrom
+
 	records   []cleanRecord // by offset
 	end       kafka.Offset
 	durable   kafka.Offset
@@ -98,6 +100,7 @@ func newCleanWorld(t testing.TB, seed uint64) *cleanWorld {
 		c.RetentionBytes = 6000
 	}
 	w.config = c
+	w.syncAllFrom = 1 + int(seed%2)
 	if err := errors.Join(w.fsys.MkdirAll("data/d"), w.fsys.SyncDir("data"), w.fsys.SyncDir(".")); err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +108,7 @@ func newCleanWorld(t testing.TB, seed uint64) *cleanWorld {
 }
 
 func (w *cleanWorld) open() error {
-	d, err := OpenDir("data/d", Options{FS: w.fsys, Files: NewFiles(w.fsys, 4), ProducerExpiration: 2400 * time.Hour})
+	d, err := OpenDir("data/d", Options{FS: w.fsys, Files: NewFiles(w.fsys, 4), ProducerExpiration: 2400 * time.Hour, SyncAllFrom: w.syncAllFrom})
 	if err != nil {
 		return err
 	}

@@ -24,18 +24,22 @@ type Options struct {
 	Rand  *rand.Rand // for segment jitter; each Dir needs one of its own. nil is no jitter
 
 	ProducerExpiration time.Duration // producer.id.expiration.ms; see SetProducerExpiration
+	SyncAllFrom        int           // how many logs must want a sync when they close for CanSyncAll; 0 is 64
 }
 
 // Dir is one log directory, locked by this process, with the logs that are open in it.
 type Dir struct {
-	path  string
-	o     Options
-	lock  vfs.Unlocker
-	clean bool
-	epoch kafka.BrokerEpoch
-	notes []string
+	path string
+	o    Options
+	lock vfs.Unlocker
+	// syncer is nil where the disk can't be synced as a whole; see CanSyncAll.
+	syncer vfs.Syncer
+	clean  bool
+	epoch  kafka.BrokerEpoch
+	notes  []string
 
 	recovered atomic.Int64 // bytes that recovery has read, see Survey
+	linked    atomic.Bool  // a file is a symbolic link: it may lie on another disk
 
 	mu       sync.Mutex // guards what follows; taken after a Log's locks
 	logs     map[kafka.TopicPartition]*Log
@@ -74,11 +78,23 @@ func OpenDir(path string, o Options) (*Dir, error) {
 		refused: map[kafka.TopicPartition]error{}, sums: map[string][32]byte{},
 	}
 	d.SetProducerExpiration(o.ProducerExpiration)
+	if d.syncer, err = o.FS.OpenSyncer(path); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		return nil, errors.Join(fmt.Errorf("open log directory %s: %w", path, err), lock.Unlock())
+	}
 	if err := d.readSmallFiles(); err != nil {
-		return nil, errors.Join(err, lock.Unlock())
+		return nil, errors.Join(err, d.release())
 	}
 	d.logs = make(map[kafka.TopicPartition]*Log, len(d.loaded[recoveryPointsName])) // so many there will be
 	return d, nil
+}
+
+// release gives the lock back.
+func (d *Dir) release() error {
+	var err error
+	if d.syncer != nil {
+		err = d.syncer.Close()
+	}
+	return errors.Join(err, d.lock.Unlock())
 }
 
 func (d *Dir) readSmallFiles() error {
@@ -745,21 +761,15 @@ func (d *Dir) randomJitter(upTo time.Duration) time.Duration {
 // Close closes the logs that are open, writes the checkpoints and, if nothing failed and there is no Doubt, the clean-shutdown mark with the
 // broker's epoch; then it gives the lock back.
 func (d *Dir) Close(epoch kafka.BrokerEpoch) error {
-	return d.finish(epoch, func(logs []*Log) []error {
-		var errs []error
-		for _, l := range logs {
-			errs = append(errs, l.Close())
-		}
-		return errs
-	})
+	return d.finish(epoch, d.closeAll)
 }
 
 // Finish is Close for a caller that has closed all logs itself, several at a time; failed says whether that went wrong.
 func (d *Dir) Finish(epoch kafka.BrokerEpoch, failed error) error {
-	return d.finish(epoch, func([]*Log) []error { return []error{failed} })
+	return d.finish(epoch, func([]*Log) error { return failed })
 }
 
-func (d *Dir) finish(epoch kafka.BrokerEpoch, closeLogs func([]*Log) []error) error {
+func (d *Dir) finish(epoch kafka.BrokerEpoch, closeLogs func([]*Log) error) error {
 	d.mu.Lock()
 	if d.closed {
 		d.mu.Unlock()
@@ -767,7 +777,7 @@ func (d *Dir) finish(epoch kafka.BrokerEpoch, closeLogs func([]*Log) []error) er
 	}
 	d.closed = true
 	d.mu.Unlock()
-	errs := closeLogs(d.All())
+	errs := []error{closeLogs(d.All())}
 	for _, write := range []func() error{d.CheckpointRecoveryPoints, d.CheckpointStartOffsets, d.CheckpointHighWatermarks, d.CheckpointCleanedOffsets} {
 		if err := d.Err(); err != nil {
 			errs = append(errs, err)
@@ -780,7 +790,7 @@ func (d *Dir) finish(epoch kafka.BrokerEpoch, closeLogs func([]*Log) []error) er
 			errs = append(errs, fmt.Errorf("write the clean-shutdown mark of %s: %w", d.path, err))
 		}
 	}
-	errs = append(errs, d.lock.Unlock())
+	errs = append(errs, d.release())
 	return errors.Join(errs...)
 }
 
@@ -793,10 +803,15 @@ func (d *Dir) Abandon() error {
 	if closed {
 		return nil
 	}
+	d.shut()
+	return d.release()
+}
+
+// shut closes the files of all logs. Nothing is promised about them.
+func (d *Dir) shut() {
 	for _, l := range d.All() {
 		l.mu.Lock()
-		_ = l.shutLocked(ErrClosed) // nothing is promised about its files
+		_ = l.shutLocked(ErrClosed)
 		l.mu.Unlock()
 	}
-	return d.lock.Unlock()
 }

@@ -90,6 +90,11 @@ func (s sparing) SyncDir(dir string) (err error) {
 	return err
 }
 
+func (s sparing) OpenSyncer(dir string) (syncer vfs.Syncer, err error) {
+	s.again(func() error { syncer, err = s.FS.OpenSyncer(dir); return err })
+	return syncer, err
+}
+
 func (s sparing) RemoveAll(name string) (err error) {
 	s.again(func() error { err = s.FS.RemoveAll(name); return err })
 	return err

@@ -152,17 +152,36 @@ func (l *Log) syncNewDir(path string) error {
 	return l.dir.syncNames()
 }
 
-// syncIndexes writes what the indexes have in memory and syncs them.
-func (l *Log) syncIndexes(s *segment) error {
+// writeIndexes writes what the indexes have in memory.
+func (s *segment) writeIndexes() error {
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.writeIndexesLocked()
+}
+
+func (s *segment) writeIndexesLocked() error {
 	x := s.idx
 	if x == nil { // never loaded, so never changed
-		s.mu.Unlock()
 		return nil
 	}
 	err := x.offsets.write()
 	if err == nil {
 		err = x.times.write()
+	}
+	if err != nil {
+		return fmt.Errorf("write the indexes of %s: %w", s.log.path(), err)
+	}
+	return nil
+}
+
+// syncIndexes writes what the indexes have in memory and syncs them.
+func (l *Log) syncIndexes(s *segment) error {
+	s.mu.Lock()
+	err := s.writeIndexesLocked()
+	x := s.idx
+	if x == nil || err != nil {
+		s.mu.Unlock()
+		return err
 	}
 	files := []*file{x.offsets.file, x.times.file}
 	if x.txns != nil {
@@ -170,9 +189,6 @@ func (l *Log) syncIndexes(s *segment) error {
 	}
 	x.txnsUnsynced = false
 	s.mu.Unlock()
-	if err != nil {
-		return fmt.Errorf("write the indexes of %s: %w", s.log.path(), err)
-	}
 	for _, f := range files {
 		if err := l.syncFile(f); err != nil {
 			return err
@@ -286,12 +302,27 @@ func (l *Log) Close() error {
 
 // finishLocked makes all that is in memory durable.
 func (l *Log) finishLocked() error {
+	segments, err := l.settleLocked()
+	if err != nil {
+		return err
+	}
+	if err := l.syncSegments(l.path, segments, nil, l.unsynced); err != nil {
+		return err
+	}
+	l.unsynced = nil
+	l.settled(segments)
+	return nil
+}
+
+// settleLocked writes to the files what is in memory alone, but for indexes and leader epochs, which a sync writes. It returns the
+// segments that want one.
+func (l *Log) settleLocked() ([]*segment, error) {
 	v := l.view.Load()
 	s := v.active()
 	end := s.next()
 	trimmed := s.preallocated
 	if err := s.trim(); err != nil {
-		return err
+		return nil, err
 	}
 	s.mu.Lock()
 	var err error
@@ -300,25 +331,25 @@ func (l *Log) finishLocked() error {
 	}
 	s.mu.Unlock()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	l.producers.end = max(l.producers.end, end)
 	if err := l.takeSnapshotLocked(); err != nil {
-		return err
+		return nil, err
 	}
 	segments := l.unsyncedSegments(v)
 	if (s.dirty() || trimmed) && (len(segments) == 0 || segments[len(segments)-1] != s) {
 		segments = append(segments, s)
 	}
-	if err := l.syncSegments(l.path, segments, nil, l.unsynced); err != nil {
-		return err
-	}
-	l.unsynced = nil
+	return segments, nil
+}
+
+// settled notes that a log that is closed is synced as a whole.
+func (l *Log) settled(segments []*segment) {
 	for _, seg := range segments {
 		seg.indexUnsynced.Store(false)
 	}
-	l.recovery.Store(max(l.recovery.Load(), end))
-	return nil
+	l.recovery.Store(max(l.recovery.Load(), l.EndOffset()))
 }
 
 // dirty tells whether the indexes have entries that aren't synced, as far as the active segment is concerned.

@@ -59,7 +59,8 @@ type Log struct {
 	jitter    time.Duration  // of the active segment's age
 	removals  []removal
 	closed    error
-	future    bool // a replica's on its way into this directory
+	unsettled *unsettled // see CloseUnsynced
+	future    bool       // a replica's on its way into this directory
 
 	// flushing lets one Flush run at a time; others wait and often find that it did their work. A truncation holds it, too.
 	// It is taken before mu.

@@ -30,14 +30,15 @@ type world struct {
 	dir    *Dir
 	log    *Log
 
-	batches  []modelBatch // all that is, or may be, in the log
-	start    kafka.Offset // not above this
-	durable  kafka.Offset // everything below was acknowledged as synced
-	epoch    kafka.LeaderEpoch
-	value    int
-	producer [3]modelProducer
-	recovery int  // segments recovered by the last open
-	trimmed  bool // records went at the front, so that the producers' state can't be made anew
+	batches     []modelBatch // all that is, or may be, in the log
+	start       kafka.Offset // not above this
+	durable     kafka.Offset // everything below was acknowledged as synced
+	epoch       kafka.LeaderEpoch
+	value       int
+	producer    [3]modelProducer
+	recovery    int  // segments recovered by the last open
+	syncAllFrom int  // Options.SyncAllFrom
+	trimmed     bool // records went at the front, so that the producers' state can't be made anew
 	// before, if not nil, is what the log may be instead: a truncation didn't come to its end.
 	before []modelBatch
 }
@@ -65,6 +66,7 @@ func smallSegments() Config {
 
 func newWorld(t testing.TB, seed uint64, config Config) *world {
 	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 7)), fsys: vfs.NewMem(), config: config, now: time.UnixMilli(1_700_000_000_000)}
+	w.syncAllFrom = 1 + int(seed%2) // with its one log every other world closes by CanSyncAll
 	if err := w.fsys.MkdirAll("data/d"); err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +78,7 @@ func newWorld(t testing.TB, seed uint64, config Config) *world {
 
 // open opens the directory and the log, which it makes if need be.
 func (w *world) open() error {
-	d, err := OpenDir("data/d", Options{FS: w.fsys, Files: NewFiles(w.fsys, 3), ProducerExpiration: 240 * time.Hour})
+	d, err := OpenDir("data/d", Options{FS: w.fsys, Files: NewFiles(w.fsys, 3), ProducerExpiration: 240 * time.Hour, SyncAllFrom: w.syncAllFrom})
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"slices"
 	"strings"
@@ -119,6 +120,9 @@ func (l *Log) cleanUp(r *Recovery) ([]string, error) {
 	minCleaned := kafka.Offset(math.MaxInt64)
 	for _, e := range entries {
 		name := e.Name()
+		if e.Type()&fs.ModeSymlink != 0 {
+			l.dir.linked.Store(true)
+		}
 		base, suffix, ok := parseSegmentName(name)
 		if ok && (suffix == logSuffix+deletedSuffix || suffix == logSuffix+swapSuffix) {
 			r.leftovers = append(r.leftovers, base)

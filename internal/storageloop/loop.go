@@ -155,14 +155,21 @@ func (d *dirLoop) close(epoch kafka.BrokerEpoch) error {
 	if offline {
 		return d.dir.Abandon() // that was reported when it happened
 	}
+	all, failed := d.dir.CanSyncAll()
+	if failed != nil {
+		return errors.Join(failed, d.dir.Abandon())
+	}
+	closeLog := (*storage.Log).Close
+	if all {
+		closeLog = (*storage.Log).CloseUnsynced
+	}
 	work := make(chan *storage.Log)
 	var wg sync.WaitGroup
 	var mu sync.Mutex // guards failed
-	var failed error
 	for range d.threads.Load() {
 		wg.Go(func() {
 			for log := range work {
-				if err := log.Close(); err != nil {
+				if err := closeLog(log); err != nil {
 					mu.Lock()
 					failed = errors.Join(failed, fmt.Errorf("close log %v: %w", log.Partition(), err))
 					mu.Unlock()
@@ -175,6 +182,9 @@ func (d *dirLoop) close(epoch kafka.BrokerEpoch) error {
 	}
 	close(work)
 	wg.Wait()
+	if all {
+		failed = errors.Join(failed, d.dir.SyncClosed())
+	}
 	if err := d.dir.Doubt(); err != nil && failed == nil {
 		d.o.Log.Warn("no mark of a clean shutdown is written: the next start shall check what could be bad", "dir", d.dir.Path(), "because", err)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"path"
 	"sort"
 	"strings"
@@ -51,9 +52,10 @@ const (
 	OpRemove
 	OpSyncDir
 	OpSetModTime
+	OpSyncAll
 )
 
-var opNames = [...]string{"open", "read", "list", "stat", "close", "lock", "create", "write", "truncate", "allocate", "sync", "mkdir", "rename", "remove", "syncdir", "setmodtime"}
+var opNames = [...]string{"open", "read", "list", "stat", "close", "lock", "create", "write", "truncate", "allocate", "sync", "mkdir", "rename", "remove", "syncdir", "setmodtime", "syncall"}
 
 func (k OpKind) String() string { return opNames[k] }
 
@@ -476,10 +478,7 @@ func (m *Mem) SyncDir(dir string) error {
 	if err != nil {
 		return pathError(OpSyncDir, dir, err)
 	}
-	for _, c := range n.renames {
-		c.apply()
-	}
-	n.renames = nil
+	n.settleNames()
 	return nil
 }
 
@@ -495,6 +494,89 @@ func (c *nameChange) apply() {
 	if c.to != nil {
 		c.to.safe[c.toName] = c.what
 	}
+}
+
+// OpenSyncer gives what syncs a whole directory.
+func (m *Mem) OpenSyncer(dir string) (Syncer, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.op(OpOpen, dir); err != nil {
+		return nil, err
+	}
+	n, err := m.find(dir)
+	if err == nil && !n.dir {
+		err = syscall.ENOTDIR
+	}
+	if err != nil {
+		return nil, pathError(OpOpen, dir, err)
+	}
+	return &memSyncer{m, n, dir}, nil
+}
+
+type memSyncer struct {
+	m    *Mem
+	dir  *node
+	name string
+}
+
+// SyncAll makes what is below the directory durable and nothing else, though Linux syncs the whole disk. A Fault that makes it fail
+// loses what was unsynced in files without a trace, as with Sync.
+func (s *memSyncer) SyncAll() error {
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	if s.dir == nil {
+		return pathError(OpSyncAll, s.name, fs.ErrClosed)
+	}
+	err := s.m.op(OpSyncAll, s.name)
+	if err != nil && (errors.Is(err, ErrPowerCut) || errors.Is(err, errors.ErrUnsupported)) {
+		return err
+	}
+	s.dir.syncAll(err == nil)
+	return err
+}
+
+func (s *memSyncer) Close() error {
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	if s.dir == nil {
+		return pathError(OpClose, s.name, fs.ErrClosed)
+	}
+	s.dir = nil
+	return s.m.op(OpClose, s.name)
+}
+
+// syncAll makes everything below a directory durable or, if the disk failed, forgets what was unsynced in its files.
+func (n *node) syncAll(good bool) {
+	if !n.dir {
+		if good {
+			n.settle()
+		}
+		n.pending = nil
+		return
+	}
+	if good {
+		n.settleNames()
+		n.safe = maps.Clone(n.names) // whatever the order in which the directories of a rename come
+	}
+	for _, c := range n.names {
+		c.syncAll(good)
+	}
+}
+
+// settle makes what was written to a file durable.
+func (n *node) settle() {
+	for _, c := range n.pending {
+		n.durable = c.apply(n.durable)
+	}
+	n.pending = nil
+}
+
+// settleNames makes the names in a directory durable.
+func (n *node) settleNames() {
+	for _, c := range n.renames {
+		c.apply()
+	}
+	n.renames = nil
 }
 
 // Lock takes an exclusive lock.
@@ -711,10 +793,7 @@ func (f *memFile) Sync() error {
 		}
 		return err
 	}
-	for _, c := range f.n.pending {
-		f.n.durable = c.apply(f.n.durable)
-	}
-	f.n.pending = nil
+	f.n.settle()
 	return nil
 }
 

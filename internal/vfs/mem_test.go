@@ -254,3 +254,49 @@ func TestFaults(t *testing.T) {
 		t.Fatal(err, look("a")(m))
 	}
 }
+
+// TestSyncAll: everything below the directory is safe, whatever became of it before, and nothing beside it. One that fails loses what was
+// unsynced in files, and one that isn't supported does nothing.
+func TestSyncAll(t *testing.T) {
+	build := func(fault error) func(m *vfs.Mem) {
+		return func(m *vfs.Mem) {
+			m.MkdirAll("d/p")
+			m.MkdirAll("d/q")
+			m.SyncDir(".")
+			s, err := m.OpenSyncer("d")
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(t, m, "d/p/moved", "twice", false)
+			write(t, m, "d/p/gone", "x", false)
+			write(t, m, "d/p/cut", "xx", false)
+			write(t, m, "beside", "x", false)
+			m.Rename("d/p/moved", "d/q/moved")
+			m.Rename("d/q/moved", "d/moved")
+			m.Remove("d/p/gone")
+			f, _ := m.Open("d/p/cut", vfs.ReadWrite)
+			f.Truncate(1)
+			if fault != nil {
+				m.SetFault(vfs.FailNth(1, fault, func(op vfs.Op) bool { return op.Kind == vfs.OpSyncAll }))
+			}
+			if err := s.SyncAll(); !errors.Is(err, fault) {
+				t.Fatal(err)
+			}
+		}
+	}
+	names := func(m *vfs.Mem) string {
+		return look("d/moved")(m) + " " + look("d/p/cut")(m) + " " + look("d/p/moved")(m) + " " + look("d/q/moved")(m) + " " + look("d/p/gone")(m)
+	}
+	if got := outcomes(t, build(nil), names); len(got) != 1 || got["twice x gone gone gone"] != 300 {
+		t.Errorf("after a sync of everything: %v", got)
+	}
+	if got := outcomes(t, build(nil), look("beside")); len(got) < 2 {
+		t.Errorf("what lies beside the directory: %v", got)
+	}
+	for fault, lost := range map[error]bool{syscall.EIO: true, errors.ErrUnsupported: false} {
+		got := outcomes(t, build(fault), look("d/moved"))
+		if (got["twice"] == 0) != lost || got["gone"] == 0 {
+			t.Errorf("after %v: %v", fault, got)
+		}
+	}
+}

@@ -31,6 +31,9 @@ type FS interface {
 	RemoveAll(name string) error
 	// SyncDir makes the names in dir durable: creations, renames, removals.
 	SyncDir(dir string) error
+	// OpenSyncer gives what syncs all that lies below dir at once. The error wraps errors.ErrUnsupported where that can't be done, or
+	// where it wouldn't tell of a write that failed.
+	OpenSyncer(dir string) (Syncer, error)
 	// Lock takes an exclusive lock of the kind that the JVM takes (a POSIX record lock) on a file that it creates if need
 	// be, and fails at once, with ErrLocked, if another process or another Lock of this FS holds it.
 	Lock(name string) (Unlocker, error)
@@ -62,6 +65,14 @@ type File interface {
 	Fd() (fd uintptr, ok bool)
 }
 
+// Syncer syncs a whole directory. It is to be opened before what it shall answer for is written: it tells of writes that failed since.
+type Syncer interface {
+	// SyncAll makes durable whatever lies below the directory: the contents of files, open or not, and all names. An error that wraps
+	// errors.ErrUnsupported promises nothing; any other is as serious as that of a File's Sync.
+	SyncAll() error
+	Close() error
+}
+
 // Unlocker gives a lock back.
 type Unlocker interface{ Unlock() error }
 
@@ -76,6 +87,23 @@ func (lockedError) Error() string { return "locked by another process" }
 // name.tmp, syncs it, renames it and syncs the directory.
 func WriteFileAtomic(fsys FS, dir, base string, data []byte) error {
 	name := dir + "/" + base
+	if err := writeTmp(fsys, name, data, true); err != nil {
+		return err
+	}
+	if err := FinishAtomic(fsys, name); err != nil {
+		return err
+	}
+	return fsys.SyncDir(dir)
+}
+
+// BeginAtomic is the first half of WriteFileAtomic, for many files at once: name.tmp has the data, but isn't synced. After a SyncAll
+// comes FinishAtomic, and then another SyncAll.
+func BeginAtomic(fsys FS, name string, data []byte) error { return writeTmp(fsys, name, data, false) }
+
+// FinishAtomic gives name.tmp, which must be synced, its name. That is durable after SyncDir or SyncAll.
+func FinishAtomic(fsys FS, name string) error { return fsys.Rename(name+".tmp", name) }
+
+func writeTmp(fsys FS, name string, data []byte, sync bool) error {
 	tmp := name + ".tmp"
 	if err := fsys.Remove(tmp); err != nil && !isNotExist(err) {
 		return err
@@ -84,17 +112,11 @@ func WriteFileAtomic(fsys FS, dir, base string, data []byte) error {
 	if err != nil {
 		return err
 	}
-	if _, err = f.WriteAt(data, 0); err == nil {
+	if _, err = f.WriteAt(data, 0); err == nil && sync {
 		err = f.Sync()
 	}
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}
-	if err != nil {
-		return err
-	}
-	if err := fsys.Rename(tmp, name); err != nil {
-		return err
-	}
-	return fsys.SyncDir(dir)
+	return err
 }

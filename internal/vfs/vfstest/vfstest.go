@@ -23,7 +23,7 @@ func Run(t *testing.T, fresh func(t *testing.T) vfs.FS) {
 	}{
 		{"files", files}, {"read at the end", readAtEnd}, {"truncate and allocate", sizes}, {"names", names}, {"directories", directories},
 		{"errors", wrongUse}, {"whole files", wholeFiles}, {"open file outlives its name", outlives}, {"locks", locking}, {"space", space},
-		{"atomic write", atomicWrite}, {"times", times},
+		{"atomic write", atomicWrite}, {"sync of everything", syncAll}, {"times", times},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.f(t, fresh(t)) })
 	}
@@ -302,4 +302,30 @@ func times(t *testing.T, fsys vfs.FS) {
 		t.Fatalf("modified %v, want %v", st.ModTime(), when)
 	}
 	want(t, fsys.SetModTime("none", when), fs.ErrNotExist)
+}
+
+func syncAll(t *testing.T, fsys vfs.FS) {
+	must(t, fsys.MkdirAll("d/e"))
+	s, err := fsys.OpenSyncer("d")
+	if errors.Is(err, errors.ErrUnsupported) {
+		return
+	}
+	must(t, err)
+	open := create(t, fsys, "d/e/open", "1")
+	must(t, create(t, fsys, "d/closed", "2").Close())
+	if err := s.SyncAll(); !errors.Is(err, errors.ErrUnsupported) {
+		must(t, err)
+	}
+	must(t, open.Close())
+	must(t, vfs.BeginAtomic(fsys, "d/whole", []byte("3")))
+	must(t, vfs.FinishAtomic(fsys, "d/whole"))
+	if got := content(t, fsys, "d/e/open") + content(t, fsys, "d/closed") + content(t, fsys, "d/whole"); got != "123" {
+		t.Fatalf("content %q", got)
+	}
+	must(t, s.Close())
+	if err := s.SyncAll(); err == nil {
+		t.Fatal("a closed one syncs")
+	}
+	_, err = fsys.OpenSyncer("none")
+	want(t, err, fs.ErrNotExist)
 }
