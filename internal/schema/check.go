@@ -164,7 +164,7 @@ var widths = [...]int{fixed1: 1, fixed2: 2, fixed4: 4, fixed8: 8, fixed16: 16}
 func (c *checker) scalar(k kind, flexible, nullable bool) {
 	switch k {
 	case text:
-		n := c.r.length(flexible, true)
+		n := c.size(flexible, true)
 		switch {
 		case c.r.err != nil:
 		case n > maxString:
@@ -175,7 +175,7 @@ func (c *checker) scalar(k kind, flexible, nullable bool) {
 			c.r.fail(fmt.Errorf("null string where it is not allowed"))
 		}
 	case blob:
-		n := c.r.length(flexible, false)
+		n := c.size(flexible, false)
 		switch {
 		case c.r.err != nil:
 		case n >= 0:
@@ -186,4 +186,13 @@ func (c *checker) scalar(k kind, flexible, nullable bool) {
 	default:
 		c.r.take(widths[k])
 	}
+}
+
+// size is the length of a string or of bytes.
+func (c *checker) size(flexible, short bool) int {
+	n := c.r.length(flexible, short)
+	if flexible && n < -1 {
+		c.r.fail(fmt.Errorf("length %d is too large", uint32(n+1)))
+	}
+	return n
 }

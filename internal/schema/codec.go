@@ -25,7 +25,8 @@ type Reader struct {
 	src []byte
 	err error
 	// strict refuses what Kafka and kmsg read differently and nobody writes: a varint with bits above the 32nd, which Kafka
-	// cuts off, and a null struct marked with a negative number other than -1, which is null for Kafka only.
+	// cuts off, a string or bytes of a compact length above 2^31, which is negative and so null for Kafka only, and a null struct
+	// marked with a negative number other than -1, likewise.
 	strict bool
 }
 
@@ -127,7 +128,7 @@ func (r *Reader) Uvarint() uint32 {
 	return 0
 }
 
-// length of a string (16 bits unless flexible), or of bytes or an array (32 bits); -1 is null.
+// length of a string (16 bits unless flexible), or of bytes or an array (32 bits); a negative one is null.
 func (r *Reader) length(flexible, short bool) int {
 	var n int
 	switch {
@@ -141,7 +142,7 @@ func (r *Reader) length(flexible, short bool) int {
 	if r.err != nil {
 		return 0
 	}
-	return max(n, -1)
+	return n
 }
 
 // String takes a string that must not be null.

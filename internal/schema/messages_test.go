@@ -275,6 +275,22 @@ func TestHostileCounts(t *testing.T) {
 	}
 }
 
+// A compact length above 2^31 is a negative one for Kafka, so null, and too long for kmsg.
+func TestCompactLengthsThatAreNegative(t *testing.T) {
+	for _, length := range []string{"8280808008", "8d94ffff08", "ffffffff0f"} {
+		body, err := hex.DecodeString("00000000" + "0001" + length + "00")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := CheckResponse(81, 0, body); err == nil {
+			t.Errorf("an error message of length %s passes", length)
+		}
+	}
+	if _, err := CheckResponse(81, 0, []byte{0, 0, 0, 0, 0, 1, 0, 0}); err != nil {
+		t.Errorf("none: %v", err)
+	}
+}
+
 func BenchmarkCheck(b *testing.B) {
 	m := kmsg.NewPtrCreateTopicsRequest()
 	m.Version = 7
