@@ -152,6 +152,7 @@ func TestTakeOver(t *testing.T) {
 			d.stop(t)
 			d.noComplaints(t, true)
 			d.sound(t, wrong)
+			d.readByShell(t, found)
 		})
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -19,7 +20,7 @@ var complaint = regexp.MustCompile(`(?i)isvalid: false|mismatch|invalid|corrupt|
 
 // gaps are what dump-log prints of a log that begins above 0 or was compacted: offsets that do not follow each other, and entries of
 // the time index for batches of which only the header is left.
-var gaps = regexp.MustCompile(`(?m)^(Non-consecutive offsets in .*|  -?\d+ is followed by \d+|Found timestamp mismatch in :\S*/(compacted|both)-\S*|  Index timestamp: \d+, log timestamp: -1)\n`)
+var gaps = regexp.MustCompile(`(?m)^(Non-consecutive offsets in .*|  -?\d+ is followed by \d+|Found timestamp mismatch in :\S*/(compact|both|keys|streams)\S*|  Index timestamp: \d+, log timestamp: -1)\n`)
 
 // innocent are words of records and of errors' names in records that are no complaint.
 var innocent = regexp.MustCompile(`(?i)isvalid: true|payload:|Found timestamp mismatch in :.*\n?$`)
@@ -157,6 +158,38 @@ func (h *home) keepsImage(t *testing.T, expect string) {
 		}
 	}
 	t.Errorf("metadata-shell of %s: %s", filepath.Base(newest), wrong)
+}
+
+// readByShell reads each node's metadata with Kafka's metadata shell, its log if that begins at 0 and else its newest snapshot, and
+// demands that it has the topics that the broker had at last.
+func (d *directory) readByShell(t *testing.T, last *answers) {
+	t.Helper()
+	topics, _ := last.admin["topics"].(map[string]any)
+	want := slices.Sorted(maps.Keys(topics))
+	if len(want) == 0 {
+		t.Fatal("no topics to look for")
+	}
+	for _, h := range d.ordered() {
+		dir := filepath.Join(h.logDirs()[0], "__cluster_metadata-0")
+		file := filepath.Join(dir, "00000000000000000000.log")
+		if _, err := os.Stat(file); err != nil {
+			snapshots, err := filepath.Glob(filepath.Join(dir, "*.checkpoint"))
+			if err != nil || len(snapshots) == 0 {
+				t.Fatalf("neither the log's beginning nor a snapshot in %s (%v)", dir, err)
+			}
+			file = slices.Max(snapshots)
+		}
+		var r peer.Result
+		for range 5 { // it sometimes answers before it has read the whole file
+			r = tools(t).Must(t, peer.MetadataShell, "", "-s", file, "ls", "/image/topics/byName")
+			if slices.Equal(slices.Sorted(slices.Values(strings.Fields(r.Stdout))), want) {
+				break
+			}
+		}
+		if got := slices.Sorted(slices.Values(strings.Fields(r.Stdout))); !slices.Equal(got, want) {
+			t.Errorf("node %d: metadata-shell finds the topics %q in %s, and there are %q\n%s", h.id, got, filepath.Base(file), want, tail(r.Stderr, 1000))
+		}
+	}
 }
 
 // noComplaints is that of all nodes.
