@@ -28,6 +28,11 @@ func randomUUID() kafka.UUID {
 }
 
 func (n *Node) openQuorum(context.Context) error {
+	if n.static.IsController {
+		if err := checkBootstrap(n.opts.FS, n.static.MetadataLogDir); err != nil {
+			return err
+		}
+	}
 	if err := n.nameDirs(); err != nil {
 		return err
 	}
@@ -37,6 +42,8 @@ func (n *Node) openQuorum(context.Context) error {
 			o.Endpoints[i].Host = n.hostName
 		}
 	}
+	found := level{from: "the metadata log in " + n.static.MetadataLogDir}
+	o.Survey, o.Admit = found.note, found.check
 	o.FS, o.Rand, o.Log, o.Peer = n.opts.FS, newRand(), n.log, n.peers()
 	o.OpenLog = func(_ string, recoveryPoint kafka.Offset) (raftloop.Log, error) {
 		for _, d := range n.dirs {

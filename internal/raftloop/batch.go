@@ -26,6 +26,27 @@ func parse(buf []byte) (infos []raft.BatchInfo, size int, err error) {
 	}
 }
 
+// survey shows each record of whole batches.
+func survey(batches []byte, show func(value []byte)) error {
+	for show != nil {
+		b, rest, err := record.Next(batches)
+		if err != nil || b == nil {
+			return err
+		}
+		batches = rest
+		if b.Control() {
+			continue
+		}
+		for r, err := range b.All() {
+			if err != nil {
+				return fmt.Errorf("metadata batch at %d: %w", b.BaseOffset(), err)
+			}
+			show(r.Value)
+		}
+	}
+	return nil
+}
+
 func inspect(b record.Batch) (raft.BatchInfo, error) {
 	if err := b.Check(); err != nil {
 		return raft.BatchInfo{}, err

@@ -54,7 +54,7 @@ func verifyBytes(t testing.TB, data []byte) error {
 	t.Helper()
 	m := vfs.NewMem()
 	put(t, m, "s", data)
-	_, err := verifySnapshot(m, "s", kafka.OffsetAndEpoch{})
+	_, err := verifySnapshot(m, "s", kafka.OffsetAndEpoch{}, nil)
 	return err
 }
 

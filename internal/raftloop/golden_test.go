@@ -82,7 +82,7 @@ func TestSnapshotsGolden(t *testing.T) {
 			if SnapshotName(id) != e.Name() {
 				t.Errorf("%v is named %s, not %s", id, SnapshotName(id), e.Name())
 			}
-			if _, err := verifySnapshot(m, metadataDir+"/"+e.Name(), id); err != nil {
+			if _, err := verifySnapshot(m, metadataDir+"/"+e.Name(), id, nil); err != nil {
 				t.Errorf("%s: %v", a.name, err)
 			}
 			sameControl(t, m, metadataDir+"/"+e.Name())

@@ -20,6 +20,10 @@ type Options struct {
 	FS          vfs.FS
 	// MetadataLogDir is metadata.log.dir, or the first of log.dirs; __cluster_metadata-0 is made in it.
 	MetadataLogDir string
+	// Survey, if set, gets the value of each record of the newest snapshot and of the log behind it while the replica opens; memory of a
+	// value is not kept. Admit is asked after the last one, before this node votes, leads or writes: an error refuses to open.
+	Survey func(value []byte)
+	Admit  func() error
 	// OpenLog opens the log in dir. recoveryPoint is up to where it is known to be durable: below the newest snapshot. See
 	// OpenStorageLog and OpenFileLog.
 	OpenLog func(dir string, recoveryPoint kafka.Offset) (Log, error)

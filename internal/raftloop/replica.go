@@ -154,7 +154,7 @@ func (r *Replica) findSnapshots() error {
 func (r *Replica) recover(now time.Time) (raft.LogState, error) {
 	var state raft.LogState
 	if r.hasLatest {
-		control, err := verifySnapshot(r.opt.FS, r.dir+"/"+SnapshotName(r.latest), r.latest)
+		control, err := verifySnapshot(r.opt.FS, r.dir+"/"+SnapshotName(r.latest), r.latest, r.opt.Survey)
 		if err != nil {
 			return state, err
 		}
@@ -223,14 +223,20 @@ func (r *Replica) recover(now time.Time) (raft.LogState, error) {
 		if err != nil {
 			return state, err
 		}
-		infos, _, err := parse(buf)
+		infos, size, err := parse(buf)
 		if err != nil || len(infos) == 0 {
 			return state, fmt.Errorf("%s: read log at %d: %d batches: %w", r.dir, from, len(infos), err)
+		}
+		if err := survey(buf[:size], r.opt.Survey); err != nil {
+			return state, fmt.Errorf("%s: read log at %d: %w", r.dir, from, err)
 		}
 		for _, b := range infos {
 			state.Control = append(state.Control, b.Control...)
 			from = b.LastOffset + 1
 		}
+	}
+	if r.opt.Admit != nil {
+		return state, r.opt.Admit()
 	}
 	return state, nil
 }
@@ -410,7 +416,7 @@ func (r *Replica) fetchedChunk(c *raft.SnapshotChunk) (*raft.SnapshotFetched, er
 	if err != nil {
 		return nil, fmt.Errorf("sync %s: %w", r.fetchName, err)
 	}
-	control, err := verifySnapshot(r.opt.FS, r.fetchName, c.ID)
+	control, err := verifySnapshot(r.opt.FS, r.fetchName, c.ID, nil)
 	if err != nil {
 		if rerr := r.opt.FS.Remove(r.fetchName); rerr != nil {
 			return nil, rerr

@@ -356,16 +356,23 @@ func (r *SnapshotReader) control() []raft.ControlRecord {
 	return []raft.ControlRecord{raft.KRaftVersion(r.KRaftVersion), raft.Voters{Set: r.Voters}}
 }
 
-// verifySnapshot reads all of a snapshot, so that an unsound one is found before anything depends on it.
-func verifySnapshot(fsys vfs.FS, name string, id kafka.OffsetAndEpoch) (control []raft.ControlRecord, err error) {
+// verifySnapshot reads all of a snapshot, so that an unsound one is found before anything depends on it. show, if it is not nil, gets its
+// records.
+func verifySnapshot(fsys vfs.FS, name string, id kafka.OffsetAndEpoch, show func(value []byte)) (control []raft.ControlRecord, err error) {
 	r, err := openSnapshotFile(fsys, name, id)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
 	for {
-		if _, ok, err := r.Next(); err != nil || !ok {
+		b, ok, err := r.Next()
+		if err != nil || !ok {
 			return r.control(), err
+		}
+		if show != nil {
+			for _, v := range b.Records {
+				show(v)
+			}
 		}
 	}
 }

@@ -1,7 +1,9 @@
 package chaos
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"maps"
 	"os"
@@ -16,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	batches "github.com/highwater/highwater/internal/record"
 	"github.com/highwater/highwater/test/peer"
 )
 
@@ -90,6 +93,20 @@ func flip(share float64) func(b []byte) []byte {
 	}
 }
 
+// laterLevel gives each record of metadata.version in a file of batches a level that nobody knows yet.
+func laterLevel(b []byte) []byte {
+	for rest := b; len(rest) > 0; {
+		batch := batches.Batch(rest[:batches.Batch(rest).Size()])
+		const name = "metadata.version"
+		if at := bytes.Index(batch, []byte(name)); at >= 0 {
+			binary.BigEndian.PutUint16(batch[at+len(name):], 9999)
+			batch.SetCRC()
+		}
+		rest = rest[len(batch):]
+	}
+	return b
+}
+
 func replaced(old, new string) func(b []byte) []byte {
 	return func(b []byte) []byte { return []byte(strings.Replace(string(b), old, new, 1)) }
 }
@@ -125,6 +142,27 @@ var damages = []damage{
 	{name: "the first checkpoint is garbage", do: on("{ONE}/__cluster_metadata-0/*.checkpoint", garbage), is: refusedStart, says: `__cluster_metadata-0/.*\.checkpoint`},
 	{name: "a bit of the metadata log", do: on("{ONE}/__cluster_metadata-0/*.log", flip(0.5)), is: refusedStart, says: `__cluster_metadata-0/.*\.log is corrupt at byte`},
 	{name: "a bit of the metadata log, after a kill", killed: true, do: on("{ONE}/__cluster_metadata-0/*.log", flip(0.2)), is: refusedStart, says: `__cluster_metadata-0/.*\.log is corrupt at byte`},
+
+	{name: "the metadata log of a later Kafka", do: on("{ONE}/__cluster_metadata-0/*.log", laterLevel), is: refusedStart, says: `No MetadataVersion with feature level 9999\. Valid feature levels are from 7 to \d+\. It is that of the metadata log in .*one[\s\S]*kafka-features\.sh downgrade --metadata 4\.4-IV2`},
+	{name: "a metadata snapshot of a later Kafka", do: func(t *testing.T, one, _ string) {
+		b, err := os.ReadFile(one + "/__cluster_metadata-0/00000000000000000000-0000000000.checkpoint")
+		if err == nil {
+			err = os.WriteFile(one+"/__cluster_metadata-0/00000000000000000020-0000000001.checkpoint", laterLevel(b), 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}, is: refusedStart, says: `No MetadataVersion with feature level 9999\. .* It is that of the metadata log in .*one`},
+	{name: "formatted by a later Kafka", do: on("{ONE}/__cluster_metadata-0/00000000000000000000-0000000000.checkpoint", laterLevel), is: refusedStart, says: `No MetadataVersion with feature level 9999\. .*one/__cluster_metadata-0/00000000000000000000-0000000000\.checkpoint`},
+	{name: "formatted by a later Kafka, in the file of older ones", do: func(t *testing.T, one, _ string) {
+		b, err := os.ReadFile(one + "/__cluster_metadata-0/00000000000000000000-0000000000.checkpoint")
+		if err == nil {
+			err = os.WriteFile(one+"/bootstrap.checkpoint", laterLevel(b), 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}, is: refusedStart, says: `No MetadataVersion with feature level 9999\. .*one/bootstrap\.checkpoint`},
 
 	{name: "the recovery points are garbage", do: on("{ONE}/recovery-point-offset-checkpoint", garbage), is: served, says: `one/recovery-point-offset-checkpoint is corrupt`},
 	{name: "the recovery points are garbage, after a kill", killed: true, do: on("{ONE}/recovery-point-offset-checkpoint", garbage), is: served, says: `one/recovery-point-offset-checkpoint is corrupt`},
