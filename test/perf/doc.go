@@ -6,6 +6,6 @@
 //
 // The load is frames that were encoded once and are replayed over raw connections, so that the client's own work stays small.
 // Rounds are interleaved and the median counts: on one machine two runs half an hour apart differ by a fifth, two peers in one run
-// do not. See rows.go for what is measured, load.go for the load, null for the null broker. Goroutines belong to one load each and
+// do not. See rows.go for what is measured under load and trials.go for what else is, load.go for the load, null for the null broker. Goroutines belong to one load each and
 // end with it; the brokers end with the program.
 package main

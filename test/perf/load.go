@@ -270,21 +270,25 @@ func recordBatch(size, record int, codec string) ([]byte, error) {
 	default:
 		return nil, fmt.Errorf("unknown codec %q", codec)
 	}
+	return batchOf(body, n, attributes, time.Now().UnixMilli(), int64(min(n-1, 999))), nil
+}
+
+// batchOf puts the header before n records, the first of which has the timestamp first and the youngest spread milliseconds more.
+func batchOf(body []byte, n int, attributes uint16, first, spread int64) []byte {
 	be := binary.BigEndian
 	b := append(make([]byte, 61), body...)
-	now := uint64(time.Now().UnixMilli())
 	be.PutUint32(b[8:], uint32(len(b)-12))
 	be.PutUint32(b[12:], 0xffffffff)
 	b[16] = 2
 	be.PutUint16(b[21:], attributes)
 	be.PutUint32(b[23:], uint32(n-1))
-	be.PutUint64(b[27:], now)
-	be.PutUint64(b[35:], now+uint64(min(n-1, 999)))
+	be.PutUint64(b[27:], uint64(first))
+	be.PutUint64(b[35:], uint64(first+spread))
 	be.PutUint64(b[43:], ^uint64(0))
 	be.PutUint16(b[51:], 0xffff)
 	be.PutUint32(b[53:], 0xffffffff)
 	be.PutUint32(b[57:], uint32(n))
-	return stamped(b), nil
+	return stamped(b)
 }
 
 // stamped sets a batch's CRC.

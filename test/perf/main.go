@@ -213,8 +213,9 @@ func settled(r *rival) float64 {
 	return mb
 }
 
-func startNode(s peer.Software, home string) (*rival, error) {
-	n, err := peer.Create(peer.Options{Software: s, Home: home, Properties: []string{"num.network.threads=3", "num.io.threads=8", "log.retention.ms=-1", "log.retention.bytes=2000000000", "log.segment.bytes=536870912", "log.retention.check.interval.ms=5000"}})
+func startNode(s peer.Software, home string, properties ...string) (*rival, error) {
+	usual := []string{"num.network.threads=3", "num.io.threads=8", "log.retention.ms=-1", "log.retention.bytes=2000000000", "log.segment.bytes=536870912", "log.retention.check.interval.ms=5000"}
+	n, err := peer.Create(peer.Options{Software: s, Home: home, Properties: append(usual, properties...)})
 	if err != nil {
 		return nil, err
 	}

@@ -29,6 +29,12 @@ func TestShort(t *testing.T) {
 			}
 		}
 	}
+	// The trials' goals are held to the long run: here they only have to give figures.
+	for _, row := range []string{startRow(1000), memoryRow(1000), uncleanRow, compactRow, tailRow(1), tailRow(10)} {
+		if _, ok := rep.Trials[row]["highwater"]; !ok {
+			t.Errorf("%s was not measured", row)
+		}
+	}
 	if m := rep.Memory["highwater"]; m[0] > 80 || m[1] > 300 {
 		t.Errorf("highwater holds %.0f MB idle and %.0f MB under load; the goals are 40 and 150", m[0], m[1])
 	}

@@ -15,6 +15,10 @@ type trial struct {
 
 var trials = []trial{
 	{"clean start", cleanStarts},
+	{"start after kill -9", uncleanStart},
+	{"compaction", compaction},
+	{"tail latency", tails},
+	{"limited descriptors", limited}, // the last: see there
 }
 
 // goal is what a row of a trial is held to: at most this of Highwater's own, and at most this share of Kafka's in the same run.
@@ -28,11 +32,16 @@ var goals = map[string]goal{
 	startRow(100_000):  {own: 5, share: 0.1},
 	memoryRow(10_000):  {own: 120},
 	memoryRow(100_000): {own: 500},
+	uncleanRow:         {own: 1.2},
+	compactRow:         {share: 0.5},
+	tailRow(1):         {own: 2},
+	tailRow(10):        {own: 2},
 }
 
 // units are by the beginning of a row's name.
 var units = [][2]string{
-	{"create", "s"}, {"clean", "s"}, {"memory", "MB"}, {"descriptors", ""},
+	{"create", "s"}, {"clean", "s"}, {compactRow, "CPU-s/GB"}, {compactWall, "s/GB"}, {"memory", "MB"}, {"descriptors", ""}, {uncleanRow, ""}, {"start", "s"}, {"reading", "s"},
+	{tailRow(1), ""}, {tailRow(10), ""}, {"p99.9", "ms"}, {"limited", "s"},
 }
 
 func unitOf(row string) string {
@@ -62,13 +71,13 @@ func (r *report) printTrials(w io.Writer) {
 		return
 	}
 	rivals := slices.DeleteFunc(slices.Clone(r.Rivals), func(n string) bool { return n == "null" })
-	fmt.Fprintf(w, "\n%-46s %-5s", "", "unit")
+	fmt.Fprintf(w, "\n%-46s %-9s", "", "unit")
 	for _, n := range rivals {
 		fmt.Fprintf(w, "|%12s", n)
 	}
 	fmt.Fprintf(w, "|%9s | goal\n", "/kafka")
 	for _, row := range r.TrialRows {
-		fmt.Fprintf(w, "%-46s %-5s", row, unitOf(row))
+		fmt.Fprintf(w, "%-46s %-9s", row, unitOf(row))
 		for _, n := range rivals {
 			if v, ok := r.Trials[row][n]; ok {
 				fmt.Fprintf(w, "|%12.3f", v)
@@ -86,8 +95,11 @@ func (r *report) printTrials(w io.Writer) {
 		if g.own > 0 {
 			fmt.Fprintf(w, " ≤ %g", g.own)
 		}
+		if g.own > 0 && g.share > 0 {
+			fmt.Fprint(w, ",")
+		}
 		if g.share > 0 {
-			fmt.Fprintf(w, ", ≤ %g of Kafka's", g.share)
+			fmt.Fprintf(w, " ≤ %g of Kafka's", g.share)
 		}
 		fmt.Fprintln(w)
 	}
