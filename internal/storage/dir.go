@@ -90,11 +90,10 @@ func OpenDir(path string, o Options) (*Dir, error) {
 
 // release gives the lock back.
 func (d *Dir) release() error {
-	var err error
 	if d.syncer != nil {
-		err = d.syncer.Close()
+		_ = d.syncer.Close() // nothing is written through it: what could not be synced said so
 	}
-	return errors.Join(err, d.lock.Unlock())
+	return d.lock.Unlock()
 }
 
 func (d *Dir) readSmallFiles() error {
