@@ -34,6 +34,8 @@ func checkDirs(fsys vfs.FS, c *config.Broker) (identity, error) {
 		case unreadable(err) && dir != c.MetadataLogDir:
 			id.lost[dir] = err // Kafka goes on without it, too
 			continue
+		case unreadable(err):
+			return id, accessError(fmt.Errorf("read %s: %w", name, err))
 		case err != nil:
 			return id, fmt.Errorf("read %s: %w", name, err)
 		case m.NodeID != kafka.BrokerID(c.NodeID):
@@ -129,7 +131,22 @@ func dirError(dir string, err error) error {
 			Err:   err,
 		}
 	}
-	return fmt.Errorf("open log directory %s: %w", dir, err)
+	err = fmt.Errorf("open log directory %s: %w", dir, err)
+	if unreadable(err) {
+		return accessError(err)
+	}
+	return err
+}
+
+// accessError is what the disk says of the metadata log's directory, without which there is no node, and the way out.
+func accessError(err error) error {
+	return &StartError{
+		Class: "java.io.IOException",
+		Text:  err.Error(),
+		Hint: "It is the directory of the metadata log, without which the node can't start: see to the disk, to the owner and permissions of the directory, and whether its file system is mounted for writing. " +
+			"Nothing was changed.",
+		Err: err,
+	}
 }
 
 // loadError says what lies among the partitions.
