@@ -186,9 +186,9 @@ func TestMoveBetweenLogDirs(t *testing.T) {
 }
 
 // inMemory formats a node whose log directories, /m/a with the metadata log and /m/b, are in memory.
-func inMemory(t *testing.T) (*config.Broker, *vfs.Mem) {
+func inMemory(t *testing.T, more ...string) (*config.Broker, *vfs.Mem) {
 	t.Helper()
-	c := configure(t, "/m", "log.dirs=/m/a,/m/b", "broker.heartbeat.interval.ms=200")
+	c := configure(t, "/m", append([]string{"log.dirs=/m/a,/m/b", "broker.heartbeat.interval.ms=200"}, more...)...)
 	fsys := vfs.NewMem()
 	formatOn(t, fsys, c)
 	return c, fsys
