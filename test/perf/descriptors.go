@@ -50,7 +50,7 @@ func limited(r *rival, o *options, put func(row string, value float64)) error {
 				}
 				most = max(most, descriptors(n.pid()))
 			}
-			put(fmt.Sprintf("limited to %d descriptors, %s %d partitions", limitedDescriptors, w.row, limitedUsed), time.Since(begin).Seconds())
+			put(fmt.Sprintf("%s %d partitions, limit %d", w.row, limitedUsed, limitedDescriptors), time.Since(begin).Seconds())
 			if err := errors.Join(c.Close(), n.node.Stop()); err != nil {
 				return err
 			}
@@ -58,7 +58,7 @@ func limited(r *rival, o *options, put func(row string, value float64)) error {
 				return err
 			}
 		}
-		put("descriptors at most, 26000 of 100000 in use", float64(most))
+		put(fmt.Sprintf("descriptors at most, limit %d", limitedDescriptors), float64(most))
 		return nil
 	})
 }

@@ -41,7 +41,7 @@ var goals = map[string]goal{
 // units are by the beginning of a row's name.
 var units = [][2]string{
 	{"create", "s"}, {"clean", "s"}, {compactRow, "CPU-s/GB"}, {compactWall, "s/GB"}, {"memory", "MB"}, {"descriptors", ""}, {uncleanRow, ""}, {"start", "s"}, {"reading", "s"},
-	{tailRow(1), ""}, {tailRow(10), ""}, {"p99.9", "ms"}, {"limited", "s"},
+	{tailRow(1), ""}, {tailRow(10), ""}, {"p99.9", "ms"}, {"produce", "s"}, {"fetch", "s"},
 }
 
 func unitOf(row string) string {
