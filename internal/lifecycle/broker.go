@@ -109,13 +109,15 @@ type Broker struct {
 	stopping    time.Time
 	metadataEnd kafka.Offset
 	listed      bool // the metadata applied show this broker unfenced
-	offline     []offlineDir
-	err         error
+	// registration is the broker epoch under which the metadata applied have this broker's id; -1 if they do not.
+	registration kafka.BrokerEpoch
+	offline      []offlineDir
+	err          error
 }
 
 // New is a broker that registers at once.
 func New(opts Options, now time.Time) *Broker {
-	return &Broker{opts: opts, state: Starting, epoch: -1, fenced: true, due: now, started: now, backoff: opts.RetryBackoff, metadataEnd: -1}
+	return &Broker{opts: opts, state: Starting, epoch: -1, fenced: true, due: now, started: now, backoff: opts.RetryBackoff, metadataEnd: -1, registration: -1}
 }
 
 // State is where the broker stands.
@@ -141,8 +143,10 @@ func (b *Broker) Ready(now time.Time) {
 	}
 }
 
-// MetadataApplied says how far the broker has taken in the metadata log (the last offset), and whether it stands there as unfenced.
-func (b *Broker) MetadataApplied(now time.Time, last kafka.Offset, unfenced bool) {
+// MetadataApplied says how far the broker has taken in the metadata log (the last offset), whether it stands there as unfenced, and under
+// which broker epoch its id is registered there; -1 if it is not.
+func (b *Broker) MetadataApplied(now time.Time, last kafka.Offset, unfenced bool, registration kafka.BrokerEpoch) {
+	b.registration = registration
 	behind := b.metadataEnd < kafka.Offset(b.epoch)
 	b.metadataEnd, b.listed = last, unfenced
 	b.run()
@@ -308,8 +312,9 @@ func (b *Broker) failed(now time.Time, err error) {
 	}
 	switch kerr.Code(err) {
 	case kerr.StaleBrokerEpoch.Code, kerr.BrokerIDNotRegistered.Code:
-		// Another process took the id, or the broker was unregistered: only a restart, which registers anew, helps.
-		if b.registered && b.state != PendingControlledShutdown {
+		// The broker was unregistered: as in Kafka it runs on, out of the cluster, and only a restart registers it anew; its process may
+		// be a controller besides. If another process took the id this one must not go on.
+		if b.registered && b.state != PendingControlledShutdown && (b.state != Running || b.registration > b.epoch) {
 			b.err = fmt.Errorf("heartbeat with broker epoch %d: %w", b.epoch, err)
 			return
 		}

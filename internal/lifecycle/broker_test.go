@@ -62,7 +62,7 @@ func (s *script) running() {
 	}
 	s.b.Answered(s.now, Answer{Fenced: true})
 	s.state(Starting)
-	s.b.MetadataApplied(s.now, 41, false)
+	s.b.MetadataApplied(s.now, 41, false, -1)
 	if r := s.ask(); r.MetadataEnd != 41 {
 		s.t.Fatalf("heartbeat %+v, want metadata 41", r)
 	}
@@ -75,7 +75,7 @@ func (s *script) running() {
 	}
 	s.b.Answered(s.now, Answer{CaughtUp: true})
 	s.state(Recovery) // clients would not be told of this broker yet
-	s.b.MetadataApplied(s.now, 42, true)
+	s.b.MetadataApplied(s.now, 42, true, -1)
 	s.state(Running)
 }
 
@@ -83,14 +83,14 @@ func TestMetadataBeforeTheAnswerThatUnfences(t *testing.T) {
 	s := start(t)
 	s.ask()
 	s.b.Answered(s.now, Answer{BrokerEpoch: 40})
-	s.b.MetadataApplied(s.now, 39, true) // as another incarnation left it
+	s.b.MetadataApplied(s.now, 39, true, -1) // as another incarnation left it
 	s.ask()
 	s.b.Answered(s.now, Answer{Fenced: true})
-	s.b.MetadataApplied(s.now, 40, false)
+	s.b.MetadataApplied(s.now, 40, false, -1)
 	s.ask()
 	s.b.Answered(s.now, Answer{Fenced: true, CaughtUp: true})
 	s.b.Ready(s.now)
-	s.b.MetadataApplied(s.now, 41, true)
+	s.b.MetadataApplied(s.now, 41, true, -1)
 	s.state(Recovery)
 	s.ask()
 	s.b.Answered(s.now, Answer{CaughtUp: true})
@@ -165,10 +165,39 @@ func TestFatalAnswers(t *testing.T) {
 	}
 	s = start(t)
 	s.running()
+	s.b.MetadataApplied(s.now, 100, true, s.b.Epoch()+1) // another process has the id
 	s.ask()
 	s.b.Answered(s.now, Answer{Err: kerr.StaleBrokerEpoch})
 	if !errors.Is(s.b.Err(), kerr.StaleBrokerEpoch) {
 		t.Fatalf("err %v", s.b.Err())
+	}
+}
+
+// TestUnregistered: a broker that was unregistered runs on and asks at its heartbeats' pace, as Kafka's does, and it can be stopped.
+func TestUnregistered(t *testing.T) {
+	s := start(t)
+	s.running()
+	s.b.MetadataApplied(s.now, 100, false, -1)
+	for range 20 {
+		if r := s.ask(); r.Kind != Heartbeat {
+			t.Fatalf("asks %+v", r)
+		}
+		s.b.Answered(s.now, Answer{Err: kerr.StaleBrokerEpoch})
+	}
+	if s.b.Err() != nil || s.b.State() != Running {
+		t.Fatalf("state %v, %v", s.b.State(), s.b.Err())
+	}
+	before := s.now
+	s.ask()
+	if waited := s.now.Sub(before); waited != s.b.opts.HeartbeatInterval {
+		t.Errorf("the next heartbeat came after %v", waited)
+	}
+	s.b.Answered(s.now, Answer{Err: kerr.StaleBrokerEpoch})
+	s.b.Stop(s.now)
+	s.ask()
+	s.b.Answered(s.now, Answer{Err: kerr.StaleBrokerEpoch})
+	if s.b.State() != ShuttingDown {
+		t.Errorf("state %v after a stop", s.b.State())
 	}
 }
 

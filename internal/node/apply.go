@@ -3,6 +3,7 @@ package node
 import (
 	"time"
 
+	"github.com/highwater/highwater/internal/kafka"
 	"github.com/highwater/highwater/internal/metadata"
 )
 
@@ -29,6 +30,9 @@ func (n *Node) apply(_, image *metadata.Image, changes *metadata.Changes) {
 
 // tellApplied tells the lifecycle how far this broker is and whether clients would be told of it.
 func (n *Node) tellApplied(image *metadata.Image) {
-	b := image.Broker(n.id)
-	n.uplink.MetadataApplied(image.Provenance().Offset, b != nil && !b.Fenced)
+	b, epoch := image.Broker(n.id), kafka.BrokerEpoch(-1)
+	if b != nil {
+		epoch = b.Epoch
+	}
+	n.uplink.MetadataApplied(image.Provenance().Offset, b != nil && !b.Fenced, epoch)
 }

@@ -135,6 +135,9 @@ func (u *Uplink) send(q lifecycle.Request) {
 		if resp, ok := m.(*kmsg.BrokerHeartbeatResponse); ok && err == nil {
 			a = lifecycle.Answer{Err: kerr.ForCode(resp.ErrorCode), CaughtUp: resp.IsCaughtUp, Fenced: resp.IsFenced, ShouldShutDn: resp.ShouldShutdown}
 		}
+		if errors.Is(a.Err, kerr.StaleBrokerEpoch) {
+			u.log.Warn("heartbeat refused: this broker is not registered any more, and only a restart registers it again", "brokerEpoch", hb.BrokerEpoch, "error", a.Err)
+		}
 		u.answered(a)
 	})
 }
@@ -170,9 +173,10 @@ func (u *Uplink) noteLocked() {
 // Ready says that this broker can serve.
 func (u *Uplink) Ready() { u.with((*lifecycle.Broker).Ready) }
 
-// MetadataApplied says how far the broker has taken in the metadata log, and whether it stands there as unfenced.
-func (u *Uplink) MetadataApplied(last kafka.Offset, unfenced bool) {
-	u.with(func(b *lifecycle.Broker, now time.Time) { b.MetadataApplied(now, last, unfenced) })
+// MetadataApplied says how far the broker has taken in the metadata log, whether it stands there as unfenced, and under which broker epoch
+// its id is registered there; -1 if it is not.
+func (u *Uplink) MetadataApplied(last kafka.Offset, unfenced bool, registration kafka.BrokerEpoch) {
+	u.with(func(b *lifecycle.Broker, now time.Time) { b.MetadataApplied(now, last, unfenced, registration) })
 }
 
 // DirsFailed tells the controller of log directories that went offline.

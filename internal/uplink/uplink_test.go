@@ -235,7 +235,7 @@ func TestLife(t *testing.T) {
 		if err := u.Await(ctx, lifecycle.Recovery); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("caught up without metadata: %v", err)
 		}
-		u.MetadataApplied(10, false)
+		u.MetadataApplied(10, false, -1)
 		await(lifecycle.Recovery)
 		if _, epoch := u.State(); epoch != 42 || registrations != 3 {
 			t.Errorf("epoch %d after %d registrations", epoch, registrations)
@@ -244,7 +244,7 @@ func TestLife(t *testing.T) {
 		unfence = true
 		mu.Unlock()
 		u.Ready()
-		u.MetadataApplied(11, true)
+		u.MetadataApplied(11, true, -1)
 		await(lifecycle.Running)
 		mu.Lock()
 		beats = 0
