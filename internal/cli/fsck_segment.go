@@ -105,8 +105,9 @@ func fsckReason(err error) string {
 // read gives n bytes at pos, valid until the next call. n is bounded by the file's size and fsckMaxBatch.
 func (s *fsckScan) read(pos int64, n int) ([]byte, error) {
 	if pos < s.from || pos+int64(n) > s.end {
-		if n > len(s.buf) {
-			s.buf = make([]byte, max(fsckChunk, n+n/4))
+		// No more than the file has: most logs of a node with many partitions are small.
+		if want := max(int(min(s.size, fsckChunk)), n+n/4); want > len(s.buf) {
+			s.buf = make([]byte, want)
 		}
 		got, err := s.f.ReadAt(s.buf[:min(int64(len(s.buf)), s.size-pos)], pos)
 		if err != nil && !errors.Is(err, io.EOF) {
