@@ -111,6 +111,8 @@ func (c *Cleaner) Clean(l *Log, r CleanRange, now time.Time) (CleanStats, error)
 		c.stats.EndOffset = end
 		err = l.setCleaned(end, cuts)
 	case errors.Is(err, ErrCleaningAborted), errors.Is(err, ErrFailed), errors.Is(err, vfs.ErrNoSpace):
+	case errors.Is(err, vfs.ErrNoDescriptors):
+		err = fmt.Errorf("%w: %w", ErrCleaningAborted, err)
 	case l.cuts.Load() != cuts, errors.Is(err, ErrClosed), l.isClosed(), isNotExist(err) && l.view.Load().segments[0].base > first:
 		// It went wrong since the log changed under us.
 		err = fmt.Errorf("%w: %w", ErrCleaningAborted, err)
@@ -163,6 +165,8 @@ func (c *Cleaner) clean(r CleanRange, cuts uint64) (kafka.Offset, error) {
 	if err != nil {
 		return 0, err
 	}
+	// Whose last batches stay is settled before the sync: what comes meanwhile may be lost again, and then these are the last.
+	producers := l.lastOfProducers()
 	// What is about to go does so because of what came later: newer records, and markers that decided their transactions, which may
 	// lie in the active segment. A power cut must not take that away afterwards. And with the recovery point on the disk above
 	// all that is cleaned, recovery reads no segment with gaps, which it could take for a hole.
@@ -183,7 +187,7 @@ func (c *Cleaner) clean(r CleanRange, cuts uint64) (kafka.Offset, error) {
 	}
 	txns := newCleanedTxns(aborted)
 	for _, g := range groups {
-		if err := c.cleanGroup(g, txns, r.FirstUncleanable, cuts, time.UnixMilli(c.now)); err != nil {
+		if err := c.cleanGroup(g, txns, producers, r.FirstUncleanable, cuts, time.UnixMilli(c.now)); err != nil {
 			return 0, err
 		}
 	}
@@ -205,7 +209,7 @@ func (c *Cleaner) legacyHorizon(v *view, firstDirty kafka.Offset) (int64, error)
 func (l *Log) modified(s *segment) (int64, error) {
 	st, err := l.fs.Stat(s.log.path())
 	if err != nil {
-		return 0, err
+		return 0, l.readFailed(err)
 	}
 	return st.ModTime().UnixMilli(), nil
 }
@@ -309,15 +313,6 @@ func (c *Cleaner) positionOf(s *segment, offset kafka.Offset) (int64, error) {
 	}
 	e, err := s.idx.offsetFloor(s.base, offset)
 	return int64(e.position), c.log.readFailed(err)
-}
-
-// readFailed makes an error of the disk the log's failure; what is corrupt or gone is something else.
-func (l *Log) readFailed(err error) error {
-	var c *CorruptError
-	if err == nil || errors.As(err, &c) || isNotExist(err) || errors.Is(err, ErrClosed) || errors.Is(err, ErrFailed) {
-		return err
-	}
-	return l.fail(err)
 }
 
 // mapSegment adds the keys of a segment's records from an offset on. It tells whether the map got full.
@@ -469,18 +464,17 @@ func (l *Log) lastOfProducers() map[kafka.ProducerID]lastOfProducer {
 }
 
 // cleanGroup writes a segment that takes the place of a group's, and puts it there.
-func (c *Cleaner) cleanGroup(group []*segment, txns *cleanedTxns, uncleanable kafka.Offset, cuts uint64, now time.Time) error {
+func (c *Cleaner) cleanGroup(group []*segment, txns *cleanedTxns, producers map[kafka.ProducerID]lastOfProducer, uncleanable kafka.Offset, cuts uint64, now time.Time) error {
 	l := c.log
 	w, err := l.newCleaned(group[0].base, cuts)
 	if err != nil {
 		return err
 	}
 	defer w.close()
-	producers := l.lastOfProducers()
 	for _, s := range group {
 		modified, err := l.modified(s)
 		if err != nil {
-			return l.readFailed(err)
+			return err
 		}
 		w.modified = modified
 		c.legacy = modified > c.tombFrom

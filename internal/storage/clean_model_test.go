@@ -411,6 +411,10 @@ func (w *cleanWorld) clean() error {
 	if err != nil {
 		return err
 	}
+	ended, err := w.batchEnds(r.FirstUncleanable)
+	if err != nil {
+		return err
+	}
 	for i := range w.records {
 		if r2 := &w.records[i]; r2.offset < r.FirstUncleanable && r2.cleanedAt.IsZero() {
 			r2.cleanedAt = w.now
@@ -429,12 +433,31 @@ func (w *cleanWorld) clean() error {
 	if w.log.EndOffset() != w.end || w.log.CleanedTo() != stats.EndOffset || stats.EndOffset <= r.FirstDirty || stats.EndOffset > r.FirstUncleanable {
 		return fmt.Errorf("cleaned %+v: %+v, the log ends at %d, not at %d", r, stats, w.log.EndOffset(), w.end)
 	}
+	ends, err := w.batchEnds(r.FirstUncleanable)
+	if err != nil {
+		return err
+	}
+	if ended && !ends && r.FirstUncleanable > w.log.StartOffset() {
+		return fmt.Errorf("the last batch below %d, the end of what was cleaned, is gone", r.FirstUncleanable)
+	}
 	w.durable = max(w.durable, r.FirstUncleanable)
 	w.complete = stats.EndOffset
 	w.cleans++
 	w.removed += int(stats.RecordsRead - stats.RecordsKept)
 	w.learnCuts()
 	return w.verify(false)
+}
+
+// batchEnds tells whether a batch ends at an offset. Read tells of none that lie below the log start.
+func (w *cleanWorld) batchEnds(at kafka.Offset) (found bool, err error) {
+	if at <= w.log.StartOffset() {
+		return false, nil
+	}
+	err = w.eachBatch(func(b record.Batch) error {
+		found = found || b.NextOffset() == at
+		return nil
+	})
+	return found, err
 }
 
 // learnCuts finds the borders of the batches that are left, where a follower may truncate.
@@ -508,10 +531,15 @@ func (w *cleanWorld) eachBatch(f func(b record.Batch) error) error {
 			return fmt.Errorf("read at %d: %w", offset, err)
 		}
 		buf := make([]byte, s.Len())
-		_, err = s.ReadAt(buf, 0)
+		if s.Len() > 0 {
+			_, err = s.ReadAt(buf, 0)
+		}
 		s.Release()
+		if err != nil {
+			return fmt.Errorf("read at %d: %w", offset, err)
+		}
 		if len(buf) == 0 {
-			return fmt.Errorf("nothing to read at %d, the log ends at %d (%v)", offset, w.log.EndOffset(), err)
+			return fmt.Errorf("nothing to read at %d, the log ends at %d", offset, w.log.EndOffset())
 		}
 		for {
 			b, rest, err := record.Next(buf)
@@ -763,9 +791,12 @@ func (w *cleanWorld) compareTimes(present map[kafka.Offset]bool) error {
 		}
 	}
 	got, ok, err := w.log.OffsetForTimestamp(at, w.log.EndOffset())
+	if err != nil {
+		return fmt.Errorf("first at or after %d: %w", at, err)
+	}
 	got.Epoch = 0
-	if err != nil || ok != found || got != want {
-		return fmt.Errorf("first at or after %d: %+v %v %v, want %+v %v", at, got, ok, err, want, found)
+	if ok != found || got != want {
+		return fmt.Errorf("first at or after %d: %+v %v, want %+v %v", at, got, ok, want, found)
 	}
 	return nil
 }
@@ -809,6 +840,9 @@ func (w *cleanWorld) crash() error {
 		return err
 	}
 	w.durable, w.start = w.log.EndOffset(), w.log.StartOffset()
+	if err := w.checkIndexes(); err != nil {
+		return err
+	}
 	before := w.logs()
 	if err := w.dir.Abandon(); err != nil {
 		return err

@@ -68,6 +68,11 @@ func (v *view) sealedFrom(from kafka.Offset) []*segment { return v.between(from,
 
 // CleanRange finds what of the log is dirty and may be cleaned. It may read the headers of a few batches.
 func (l *Log) CleanRange(now time.Time) (CleanRange, error) {
+	r, err := l.cleanRange(now)
+	return r, l.readFailed(err)
+}
+
+func (l *Log) cleanRange(now time.Time) (CleanRange, error) {
 	v, c := l.view.Load(), l.config.Load()
 	start, end := l.start.Load(), v.active().next()
 	r := CleanRange{FirstDirty: l.cleaned.Load()}

@@ -64,8 +64,8 @@ func (l *Log) newCleaned(base kafka.Offset, cuts uint64) (*cleanedSegment, error
 		f, _, err := l.files.create(e.file.path() + cleanedSuffix)
 		if err != nil {
 			x.release()
-			err = l.writeFailed(fmt.Errorf("create indexes of cleaned segment: %w", err))
-			return nil, errors.Join(err, x.forget(ErrClosed))
+			_ = x.forget(ErrClosed) // nobody needs what is in it
+			return nil, l.writeFailed(fmt.Errorf("create indexes of cleaned segment: %w", err))
 		}
 		f.release()
 		e.file = f
@@ -74,9 +74,9 @@ func (l *Log) newCleaned(base kafka.Offset, cuts uint64) (*cleanedSegment, error
 }
 
 // writeFailed makes an error in writing a cleaned segment the log's failure, but for a full disk: then what is there stays good,
-// and a clean may be what makes room.
+// and a clean may be what makes room. The same holds if there are no descriptors.
 func (l *Log) writeFailed(err error) error {
-	if errors.Is(err, vfs.ErrNoSpace) || isNotExist(err) || errors.Is(err, ErrClosed) {
+	if errors.Is(err, vfs.ErrNoSpace) || errors.Is(err, vfs.ErrNoDescriptors) || isNotExist(err) || errors.Is(err, ErrClosed) {
 		return err
 	}
 	return l.fail(err)
@@ -288,14 +288,10 @@ func (l *Log) removeNowLocked(segments []*segment) error {
 			kept = append(kept, r)
 			continue
 		}
-		var err error
 		if r.x != nil {
-			err = r.x.forget(fs.ErrNotExist)
+			_ = r.x.forget(fs.ErrNotExist)
 		}
-		if rerr := l.fs.Remove(r.name); rerr != nil && !isNotExist(rerr) {
-			err = rerr
-		}
-		if err != nil {
+		if err := l.fs.Remove(r.name); err != nil && !isNotExist(err) {
 			return l.fail(fmt.Errorf("remove %s: %w", r.name, err))
 		}
 	}

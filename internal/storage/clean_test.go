@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -229,5 +230,112 @@ func TestCleanOversized(t *testing.T) {
 	}
 	if got, want := s.RecordsKept, int64(130); got < want {
 		t.Errorf("%d records kept, want %d and more", got, want)
+	}
+}
+
+// TestTruncatedWhileCleaned truncates just before a clean would move the border of what is clean: what comes instead is dirty.
+func TestTruncatedWhileCleaned(t *testing.T) {
+	_, l := keyed(t, vfs.NewMem(), 6)
+	cuts, end := l.cuts.Load(), l.EndOffset()
+	if err := l.TruncateTo(end-4, cleanNow); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.setCleaned(end, cuts); !errors.Is(err, ErrCleaningAborted) || l.CleanedTo() > end-4 {
+		t.Errorf("%v, cleaned to %d of %d", err, l.CleanedTo(), l.EndOffset())
+	}
+}
+
+// TestCleanKeepsModTime: the segment that takes the place of several has the time of the last one's change, by which records without
+// timestamps age.
+func TestCleanKeepsModTime(t *testing.T) {
+	fsys := vfs.NewMem()
+	_, l := keyed(t, fsys, 20)
+	if _, err := clean(t, l, cleanNow, nil); err != nil {
+		t.Fatal(err)
+	}
+	l.cleaned.Store(0) // as if all were dirty; now there is little left in each segment
+	segments := l.view.Load().segments
+	for i, s := range segments {
+		if err := fsys.SetModTime(s.log.path(), cleanNow.Add(time.Duration(i)*time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stats, err := clean(t, l, cleanNow.Add(time.Hour), nil)
+	if err != nil || stats.Segments >= stats.SegmentsRead {
+		t.Fatalf("%+v %v", stats, err)
+	}
+	first := l.view.Load().segments[0]
+	replaced := 0
+	for _, s := range segments {
+		if s.base < l.view.Load().segments[1].base {
+			replaced++
+		}
+	}
+	got, err := l.modified(first)
+	if want := cleanNow.Add(time.Duration(replaced-1) * time.Minute).UnixMilli(); err != nil || replaced < 2 || got != want {
+		t.Errorf("in place of %d segments: changed at %d, want %d, %v", replaced, got, want, err)
+	}
+}
+
+// TestCleanDropsLoneMarkers: the marker of a transaction of which nothing is left goes a delete horizon later, and not sooner; that of one
+// of which a record stays never goes before it, also of the same producer.
+func TestCleanDropsLoneMarkers(t *testing.T) {
+	_, l := keyed(t, vfs.NewMem(), 0)
+	write := func(id kafka.ProducerID, sequence int32, key string) {
+		o := record.DefaultBatchOptions(0)
+		if id >= 0 {
+			o.ProducerID, o.ProducerEpoch, o.BaseSequence, o.Transactional = id, 0, sequence, true
+		}
+		b := record.NewBuilder(o)
+		b.Append(cleanNow.UnixMilli(), []byte(key), bytes.Repeat([]byte("v"), 200))
+		batch, err := b.Build()
+		if err != nil {
+			t.Fatal(err)
+		}
+		appendClean(t, l, batch, record.Client)
+	}
+	var markers []kafka.Offset
+	commit := func(id kafka.ProducerID) {
+		markers = append(markers, l.EndOffset())
+		appendClean(t, l, record.MarkerBatch(0, 0, cleanNow.UnixMilli(), id, 0, record.Marker{Type: record.Commit, CoordinatorEpoch: 1}), record.Coordinator)
+	}
+	write(5, 0, "stays")
+	commit(5)
+	write(5, 1, "goes")
+	commit(5)
+	write(5, 2, "also stays")
+	commit(5)
+	for range 20 {
+		write(-1, 0, "goes")
+	}
+	there := func(now time.Time) (at []kafka.Offset) {
+		l.cleaned.Store(0) // as if all were dirty
+		if _, err := clean(t, l, now, nil); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range l.view.Load().segments {
+			err := l.eachBatch(s, 0, func(b record.Batch) (bool, error) {
+				if b.Control() && b.Count() > 0 {
+					at = append(at, b.BaseOffset())
+				}
+				return true, nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		return at
+	}
+	later := l.Config().DeleteRetention
+	for range 2 { // the first takes the data, and the second finds that the marker is alone
+		if got := there(cleanNow); !slices.Equal(got, markers) {
+			t.Errorf("at once: markers at %v, want %v", got, markers)
+		}
+	}
+	if got := there(cleanNow.Add(later - 1)); !slices.Equal(got, markers) {
+		t.Errorf("just before the horizon: markers at %v, want %v", got, markers)
+	}
+	if got, want := there(cleanNow.Add(later)), []kafka.Offset{markers[0], markers[2]}; !slices.Equal(got, want) {
+		t.Errorf("at the horizon: markers at %v, want %v", got, want)
 	}
 }

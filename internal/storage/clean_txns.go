@@ -37,7 +37,7 @@ func (l *Log) collectAborted(v *view, start, from, to kafka.Offset) ([]abortedEn
 		}
 		s.mu.Unlock()
 		if err != nil {
-			return nil, err
+			return nil, l.readFailed(err)
 		}
 		for _, e := range aborted {
 			if e.lastOffset >= start && e.firstOffset < to {

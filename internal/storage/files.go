@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/highwater/highwater/internal/vfs"
 )
@@ -29,12 +30,57 @@ type file struct {
 	opening sync.Mutex // held while the file is opened: nobody opens it twice, and others don't wait for the disk
 	name    string     // guarded by opening; changes when the file is renamed
 
+	// unsynced means that this process has written what it hasn't synced since. Only then may an error of a Close, as network file
+	// systems give, mean that something is lost.
+	unsynced atomic.Bool
+
 	// Guarded by files.mu.
 	f          vfs.File
 	refs       int
 	gone       error // set by forget: no more opening
-	failed     error // of a Close when the cache needed the place; reported to the next user
+	failed     error // of a Close when the cache needed the place and the file was unsynced; reported to all later users
 	prev, next *file
+}
+
+// handle is an open file that notes what isn't synced.
+type handle struct {
+	vfs.File
+	x *file
+}
+
+func (h *handle) WriteAt(p []byte, off int64) (int, error) {
+	n, err := h.File.WriteAt(p, off)
+	h.x.unsynced.Store(true) // after it: a Sync meanwhile may have come too early for it
+	return n, err
+}
+
+func (h *handle) Truncate(size int64) error {
+	err := h.File.Truncate(size)
+	h.x.unsynced.Store(true)
+	return err
+}
+
+func (h *handle) Allocate(size int64) error {
+	err := h.File.Allocate(size)
+	h.x.unsynced.Store(true)
+	return err
+}
+
+func (h *handle) Sync() error {
+	h.x.unsynced.Store(false)
+	err := h.File.Sync()
+	if err != nil {
+		h.x.unsynced.Store(true)
+	}
+	return err
+}
+
+// Close returns an error only if something may be lost.
+func (h *handle) Close() error {
+	if err := h.File.Close(); err != nil && h.x.unsynced.Load() {
+		return err
+	}
+	return nil
 }
 
 // scarce makes room after an open found no descriptor left: somebody else, such as many connections, has more than was planned for. It
@@ -125,6 +171,7 @@ func (c *Files) create(name string) (*file, vfs.File, error) {
 		return nil, nil, err
 	}
 	x := c.file(name)
+	f = &handle{f, x}
 	c.mu.Lock()
 	x.f, x.refs = f, 1
 	c.open++
@@ -149,6 +196,7 @@ func (x *file) use() (vfs.File, error) {
 	if err != nil {
 		return nil, err
 	}
+	f = &handle{f, x}
 	c.mu.Lock()
 	x.f, x.refs = f, 1
 	c.open++
@@ -231,7 +279,8 @@ func (c *Files) close(victims []victim) {
 	}
 }
 
-// forget closes the file as soon as nobody uses it; later uses fail with err. What is in use goes on.
+// forget closes the file as soon as nobody uses it; later uses fail with err. What is in use goes on. The error that it returns says that
+// something unsynced may be lost: nothing to one who is about to remove the file.
 func (x *file) forget(err error) error {
 	c := x.files
 	c.mu.Lock()

@@ -211,6 +211,15 @@ func (l *Log) fail(err error) error {
 	return wrapped
 }
 
+// readFailed makes an error of the disk the log's failure, and so its directory's, as Kafka does it: what can't be read here is then read
+// from a replica elsewhere. What is corrupt or gone is the log's alone.
+func (l *Log) readFailed(err error) error {
+	if err == nil || errors.Is(err, ErrFailed) || !vfs.DiskFailed(err) {
+		return err
+	}
+	return l.fail(err)
+}
+
 // writableLocked is nil if the log may be changed.
 func (l *Log) writableLocked() error {
 	if l.closed != nil {

@@ -17,6 +17,7 @@ type Slice struct {
 	// and later answers with nothing instead.
 	FirstEntryIncomplete bool
 
+	log    *Log
 	view   *view // that seg was found in
 	seg    *segment
 	f      vfs.File
@@ -47,7 +48,10 @@ func (s *Slice) ReadAt(p []byte, off int64) (int, error) {
 		p = p[:int64(s.n)-off]
 	}
 	n, err := s.f.ReadAt(p, s.pos+off)
-	if err == nil && short {
+	switch {
+	case err != nil && err != io.EOF:
+		err = s.log.readFailed(err)
+	case err == nil && short:
 		err = io.EOF
 	}
 	return n, err
@@ -76,6 +80,7 @@ func (l *Log) Read(offset kafka.Offset, maxBytes int, minOneBatch bool, end kafk
 		}
 		if err != nil {
 			l.dir.blame(err)
+			err = l.readFailed(err)
 		}
 		return s, err
 	}
@@ -143,7 +148,7 @@ func (l *Log) readSegment(v *view, seg *segment, f vfs.File, offset kafka.Offset
 	if minOneBatch {
 		maxBytes = max(maxBytes, first.size)
 	}
-	s := Slice{view: v, seg: seg, f: f, pos: first.pos, offset: offset, FirstEntryIncomplete: maxBytes < first.size}
+	s := Slice{log: l, view: v, seg: seg, f: f, pos: first.pos, offset: offset, FirstEntryIncomplete: maxBytes < first.size}
 	s.n = int(min(limit-first.pos, int64(max(maxBytes, 0))))
 	if seg.unverified.Load() {
 		n, err := verify(seg, f, s.pos, s.pos+int64(s.n), size)
@@ -230,9 +235,9 @@ func (l *Log) AbortedTxns(dst []AbortedTxn, s *Slice) ([]AbortedTxn, error) {
 	}
 	out, err := l.abortedTxns(dst, s, s.view)
 	if v := l.view.Load(); isNotExist(err) && v != s.view {
-		return l.abortedTxns(dst, s, v) // retention took a segment meanwhile
+		out, err = l.abortedTxns(dst, s, v) // retention took a segment meanwhile
 	}
-	return out, err
+	return out, l.readFailed(err)
 }
 
 func (l *Log) abortedTxns(dst []AbortedTxn, s *Slice, v *view) ([]AbortedTxn, error) {
@@ -327,7 +332,7 @@ func (l *Log) OffsetForTimestamp(timestamp int64, end kafka.Offset) (t Timestamp
 		v := l.view.Load()
 		t, ok, err = l.offsetForTimestamp(v, timestamp, end)
 		if !isNotExist(err) || l.view.Load() == v {
-			return t, ok, err
+			return t, ok, l.readFailed(err)
 		}
 	}
 }
@@ -396,7 +401,7 @@ func (l *Log) OffsetOfMaxTimestamp() (t Timestamped, ok bool, err error) {
 		v := l.view.Load()
 		t, ok, err = l.offsetOfMaxTimestamp(v)
 		if !isNotExist(err) || l.view.Load() == v {
-			return t, ok, err
+			return t, ok, l.readFailed(err)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package storage
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"slices"
@@ -76,11 +75,7 @@ func (l *Log) detachOldSegments(now time.Time) (old []*segment, deleted []Delete
 		}
 		old = append(old, gone...)
 		if err != nil {
-			var c *CorruptError
-			if !errors.As(err, &c) {
-				err = l.fail(err) // what is corrupt stays, and is refused to whoever reads it
-			}
-			return old, deleted, err
+			return old, deleted, l.readFailed(err) // what is corrupt stays, and is refused to whoever reads it
 		}
 	}
 	return old, deleted, nil
@@ -242,14 +237,10 @@ func (l *Log) RemoveDeleted(now time.Time) (int, error) {
 	l.setRemovalsLocked(kept)
 	l.mu.Unlock()
 	for _, r := range ripe {
-		var err error
 		if r.x != nil {
-			err = r.x.forget(fs.ErrNotExist) // a reader that comes too late looks at the log anew
+			_ = r.x.forget(fs.ErrNotExist) // a reader that comes too late looks at the log anew
 		}
-		if rerr := l.fs.Remove(r.name); rerr != nil && !isNotExist(rerr) {
-			err = rerr
-		}
-		if err != nil {
+		if err := l.fs.Remove(r.name); err != nil && !isNotExist(err) {
 			return 0, l.fail(fmt.Errorf("remove %s: %w", r.name, err))
 		}
 	}

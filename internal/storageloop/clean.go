@@ -275,7 +275,7 @@ func (l *Loop) pickFilthiest(now time.Time) (*storage.Log, storage.CleanRange) {
 			}
 			r, err := log.CleanRange(now)
 			if err != nil {
-				if !errors.Is(err, storage.ErrClosed) && !errors.Is(err, storage.ErrFailed) && d.dir.Log(log.Partition()) == log {
+				if !errors.Is(err, storage.ErrClosed) && !errors.Is(err, storage.ErrFailed) && !errors.Is(err, vfs.ErrNoDescriptors) && d.dir.Log(log.Partition()) == log {
 					l.setAside(log, fmt.Errorf("find what to clean: %w", err))
 				}
 				continue

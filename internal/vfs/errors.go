@@ -19,6 +19,13 @@ var ErrTooLarge = errors.New("file is too large")
 // left. It says nothing about the disk: when others are closed it will work.
 var ErrNoDescriptors = errors.New("no file descriptors are left")
 
+// DiskFailed tells whether err is the operating system's word that the disk, or the way to it, is broken: not that a file is gone, ends
+// too early or holds what it shouldn't, and not that descriptors are short.
+func DiskFailed(err error) bool {
+	var errno syscall.Errno
+	return errors.As(err, &errno) && !isNotExist(err) && !errors.Is(err, ErrNoDescriptors) && errno != syscall.EINTR
+}
+
 // TooLarge is the error of a ReadFile of a file of size bytes that may have max.
 func TooLarge(name string, size, max int64) error {
 	return fmt.Errorf("read %s: %w: %d bytes, at most %d are expected", name, ErrTooLarge, size, max)
