@@ -116,6 +116,7 @@ func (l *Loop) Start() {
 	for _, d := range l.dirs {
 		l.done.Go(d.sync)
 		l.done.Go(d.keep)
+		l.done.Go(d.tellGaps)
 		l.done.Go(d.checkpoint)
 	}
 	l.startCleaners()
@@ -276,9 +277,7 @@ func (d *dirLoop) keep() {
 	t := time.NewTicker(tick)
 	defer t.Stop()
 	began := time.Now()
-	// Kafka lets half a minute pass before the first round (log.initial.task.delay.ms).
-	asked := false // for gaps
-	retention, producers := began.Add(min(d.o.RetentionCheck, 30*time.Second)), began.Add(d.o.ProducerExpirationCheck)
+	retention, producers := began.Add(d.firstRound()), began.Add(d.o.ProducerExpirationCheck)
 	for {
 		select {
 		case <-d.stop:
@@ -292,10 +291,6 @@ func (d *dirLoop) keep() {
 		if !now.Before(retention) {
 			retention = now.Add(d.o.RetentionCheck)
 			d.retain(now)
-			if !asked {
-				asked = true
-				d.tellGaps()
-			}
 		}
 		if !now.Before(producers) {
 			producers = now.Add(d.o.ProducerExpirationCheck)
@@ -323,8 +318,18 @@ func (d *dirLoop) retain(now time.Time) {
 	}
 }
 
-// tellGaps looks once, after the start, for records that are missing in the middle of a log.
+// firstRound is after how long what is done now and then is done for the first time: half a minute, as in Kafka
+// (log.initial.task.delay.ms).
+func (d *dirLoop) firstRound() time.Duration { return min(d.o.RetentionCheck, 30*time.Second) }
+
+// tellGaps is the goroutine that looks once, after the start, for records that are missing in the middle of a log: it reads the end of
+// every segment, which takes a slow disk with many of them a while.
 func (d *dirLoop) tellGaps() {
+	select {
+	case <-d.stop:
+		return
+	case <-time.After(d.firstRound()):
+	}
 	for _, log := range d.dir.All() {
 		if d.stopping() || d.dir.Err() != nil {
 			return
