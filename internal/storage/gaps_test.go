@@ -132,7 +132,7 @@ func TestGapAbove(t *testing.T) {
 	c := DefaultConfig()
 	c.SegmentBytes = 1000
 	fsys := vfs.NewMem()
-	d, l, bases := segmented(t, fsys, c)
+	d, _, bases := segmented(t, fsys, c)
 	for round := 1; round <= 2; round++ {
 		if err := d.Abandon(); err != nil {
 			t.Fatal(err)
@@ -142,6 +142,7 @@ func TestGapAbove(t *testing.T) {
 		}
 		removeSegment(t, fsys, bases[2])
 		before := contents(t, fsys, "d/f-0")
+		var l *Log
 		var r Recovery
 		d, l, r = reopen(t, fsys, c)
 		if l.EndOffset() != bases[2] || r.DroppedSegments != len(bases)-3 {
