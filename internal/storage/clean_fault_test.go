@@ -41,7 +41,7 @@ func (w *cleanWorld) compact() error {
 	return w.verify(false)
 }
 
-// tryAppend appends, and takes back what the model believes if it fails.
+// tryAppend appends. If that fails, all that was acknowledged before must be there still.
 func (w *cleanWorld) tryAppend() error {
 	acknowledged := w.end
 	err := w.append()
@@ -158,7 +158,7 @@ func (w *cleanWorld) afterFault(where string, err error) {
 			w.t.Fatalf("%s: the log went on, and then: %v", where, err)
 		}
 	}
-	// It refuses to be changed. What it still serves is right.
+	// It takes no more, and what it still serves is right.
 	if _, err := w.read(); err != nil && !errors.Is(err, ErrFailed) && !errors.Is(err, syscall.EIO) && !errors.Is(err, syscall.ENOSPC) {
 		w.t.Fatalf("%s: the log failed, and then: %v", where, err)
 	}
