@@ -43,6 +43,8 @@ type Options struct {
 	QuorumNodes []kafka.BrokerID
 	// KRaftVersion is the level of kraft.version, which stands in the quorum's own records; nil: 0.
 	KRaftVersion func() int16
+	// CheckKRaftVersion tells whether the quorum would take a higher one; nil: it would not.
+	CheckKRaftVersion func(level int16) error
 }
 
 // OptionsOf reads the options out of a node's configuration. ClusterID, Rand and QuorumNodes are the caller's.
@@ -71,6 +73,8 @@ type Record struct {
 
 // Result is what an operation decided.
 type Result struct {
+	// KRaftVersion, if not 0, is the level to which the quorum raises kraft.version by a batch of its own, before the records.
+	KRaftVersion int16
 	// Records go to the log in this order; if Atomic all or none of them.
 	Records []Record
 	Atomic  bool

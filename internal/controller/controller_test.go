@@ -521,6 +521,8 @@ func TestFeatures(t *testing.T) {
 	f("group.version", 1, 3, "Invalid update version 1 for feature group.version. Can't downgrade to a newer version.")
 	f("group.version", -1, 1, "Invalid update version -1 for feature group.version. A feature version cannot be less than 0.")
 	f("group.version", 1, 0, "Invalid update version 1 for feature group.version. The controller does not support the given upgrade type.")
+	f("kraft.version", 0, 1, "")
+	f("kraft.version", 1, 1, "Invalid update version 1 for feature kraft.version. The quorum cannot change it.")
 	from := len(k.log)
 	f("eligible.leader.replicas.version", 1, 1, "")
 	if got := k.kinds(from); !slices.Equal(got, []string{"ConfigRecord", "FeatureLevelRecord"}) {

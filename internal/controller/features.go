@@ -39,9 +39,15 @@ func (c *Controller) UpdateFeatures(x Context, req *kmsg.UpdateFeaturesRequest) 
 		}
 	}
 	if req.ValidateOnly {
-		records = nil
+		return Result{Response: resp}
 	}
-	return atomic(records, resp)
+	res := atomic(records, resp)
+	for _, u := range req.FeatureUpdates {
+		if u.Feature == metadata.KRaftVersionFeature && u.MaxVersionLevel > c.kraftVersion() {
+			res.KRaftVersion = u.MaxVersionLevel
+		}
+	}
+	return res
 }
 
 func asKerr(err error) *kerr.Error {
@@ -111,17 +117,15 @@ func (c *Controller) updateFeature(name string, level int16, kind int8, others f
 		return c.updateMetadataVersion(level, kind)
 	case metadata.KRaftVersionFeature:
 		// It stands in a control record of the quorum, not among the metadata.
-		now := int16(0)
-		if c.opt.KRaftVersion != nil {
-			now = c.opt.KRaftVersion()
-		}
-		switch {
+		switch now := c.kraftVersion(); {
 		case level == now:
 			return nil, nil
 		case level < now:
 			return nil, refuse("Can't downgrade the version of this feature.")
+		case c.opt.CheckKRaftVersion == nil:
+			return nil, refuse("The quorum cannot change it.")
 		}
-		return nil, refuse("This version cannot move the voters of a running quorum from controller.quorum.voters into its log; name the other features one by one, without kraft.version.")
+		return nil, c.opt.CheckKRaftVersion(level)
 	}
 	if len(metadata.LevelsOf(name)) == 0 {
 		return nil, refuse("Feature %s not found.", name)
@@ -130,6 +134,13 @@ func (c *Controller) updateFeature(name string, level int16, kind int8, others f
 		return nil, refuse("%s", err)
 	}
 	return &schema.FeatureLevelRecord{Name: name, FeatureLevel: level}, nil
+}
+
+func (c *Controller) kraftVersion() int16 {
+	if c.opt.KRaftVersion == nil {
+		return 0
+	}
+	return c.opt.KRaftVersion()
 }
 
 func (c *Controller) updateMetadataVersion(level int16, kind int8) (*schema.FeatureLevelRecord, error) {

@@ -21,6 +21,8 @@ type Log interface {
 	// Propose appends records as one atomic batch, if this node still leads epoch, and returns the offset of the last.
 	// It never waits for the disk.
 	Propose(epoch kafka.LeaderEpoch, records [][]byte) (kafka.Offset, error)
+	// UpgradeKRaftVersion raises kraft.version, likewise, and returns the offset of the last record of that; -1 if there was nothing to do.
+	UpgradeKRaftVersion(epoch kafka.LeaderEpoch, level int16) (kafka.Offset, error)
 	// Resign gives the epoch up.
 	Resign(epoch kafka.LeaderEpoch)
 }
@@ -76,7 +78,8 @@ type Loop struct {
 	// The goroutine's own.
 	active    *controller.Controller // nil: another node leads
 	committed kafka.Offset
-	parked    []*parked // by offset
+	control   kafka.Offset // of the last control record that came of a decision
+	parked    []*parked    // by offset
 	deadlines deadlines
 	failed    bool
 }
@@ -107,7 +110,7 @@ type parked struct {
 // New makes a Loop.
 func New(o Options) *Loop {
 	l := &Loop{opt: o, log: o.Logger, inbox: make(chan request, inboxSize), wake: make(chan struct{}, 1),
-		stop: make(chan struct{}), done: make(chan struct{}), committed: -1}
+		stop: make(chan struct{}), done: make(chan struct{}), committed: -1, control: -1}
 	if l.log == nil {
 		l.log = slog.New(slog.DiscardHandler)
 	}
@@ -258,7 +261,7 @@ func (l *Loop) takeNews(now time.Time) error {
 
 // activate begins an epoch.
 func (l *Loop) activate(to *Leadership, now time.Time) error {
-	l.committed = max(l.committed, to.Image.Provenance().Offset)
+	l.committed, l.control = max(l.committed, to.Image.Provenance().Offset), -1
 	l.active = controller.New(l.opt.Controller, to.Image, to.Epoch, to.NextOffset, now)
 	res, err := l.active.Activate(to.Empty, to.Bootstrap)
 	if err != nil {
@@ -325,7 +328,7 @@ func (l *Loop) decide(r request, now time.Time) error {
 		r.done(nil, kerr.NotController)
 		return nil
 	}
-	p := &parked{request: r, resp: res.Response, offset: l.active.NextOffset() - 1, index: -1}
+	p := &parked{request: r, resp: res.Response, offset: max(l.active.NextOffset()-1, l.control), index: -1}
 	if len(res.Records) == 0 && len(l.parked) == 0 && p.offset <= l.committed {
 		r.done(p.resp, nil)
 		return nil
@@ -345,6 +348,14 @@ func (l *Loop) decide(r request, now time.Time) error {
 // write proposes a Result's records and takes them into the working state. It is false if this node doesn't lead any
 // more: then the Controller is gone.
 func (l *Loop) write(res controller.Result, now time.Time) (bool, error) {
+	if res.KRaftVersion > 0 {
+		last, err := l.opt.Log.UpgradeKRaftVersion(l.active.Epoch(), res.KRaftVersion)
+		if err != nil {
+			l.giveUp(err)
+			return false, nil
+		}
+		l.control = max(l.control, last)
+	}
 	records := res.Records
 	for len(records) > 0 {
 		values, n, err := encode(records)
@@ -354,10 +365,7 @@ func (l *Loop) write(res controller.Result, now time.Time) (bool, error) {
 		invariant.Check(!res.Atomic || n == len(records), "K10: an atomic result of %d records doesn't fit into a batch", len(records))
 		last, err := l.opt.Log.Propose(l.active.Epoch(), values)
 		if err != nil {
-			epoch := l.active.Epoch()
-			l.log.Info("controller cannot write", "epoch", epoch, "err", err)
-			l.drop()
-			l.opt.Log.Resign(epoch) // if it still leads: a leader without a controller helps nobody
+			l.giveUp(err)
 			return false, nil
 		}
 		if err := l.active.Apply(last-kafka.Offset(n)+1, records[:n], now); err != nil {
@@ -369,6 +377,14 @@ func (l *Loop) write(res controller.Result, now time.Time) (bool, error) {
 		res.Appended(l.active.NextOffset() - 1)
 	}
 	return true, nil
+}
+
+// giveUp ends the epoch of a controller that cannot write.
+func (l *Loop) giveUp(err error) {
+	epoch := l.active.Epoch()
+	l.log.Info("controller cannot write", "epoch", epoch, "err", err)
+	l.drop()
+	l.opt.Log.Resign(epoch) // if it still leads: a leader without a controller helps nobody
 }
 
 // encode frames as many of the records as go into one batch. All values share one buffer.

@@ -4,7 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,6 +32,8 @@ type metadataLog struct {
 	records [][]byte
 	batches []int
 	resigns []kafka.LeaderEpoch
+	// upgrades are the levels of kraft.version that were asked for.
+	upgrades []int16
 }
 
 var errNotLeader = errors.New("not the leader")
@@ -44,6 +49,17 @@ func (l *metadataLog) Propose(epoch kafka.LeaderEpoch, records [][]byte) (kafka.
 	}
 	l.batches = append(l.batches, len(records))
 	l.end += kafka.Offset(len(records))
+	return l.end - 1, nil
+}
+
+func (l *metadataLog) UpgradeKRaftVersion(epoch kafka.LeaderEpoch, level int16) (kafka.Offset, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if epoch != l.epoch {
+		return 0, errNotLeader
+	}
+	l.upgrades = append(l.upgrades, level)
+	l.end += 2 // the level and the voters
 	return l.end - 1, nil
 }
 
@@ -169,6 +185,52 @@ func TestAnswersWaitForCommit(t *testing.T) {
 }
 
 // What isn't committed in time is REQUEST_TIMED_OUT, once; the commit that comes later answers nobody.
+// kraft.version is raised by a batch of the quorum's own: the answer waits for that one, too.
+func TestUpgradeOfKRaftVersion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &metadataLog{epoch: 1}
+		var supported atomic.Bool
+		l := start(t, log, func(o *controller.Options) {
+			o.CheckKRaftVersion = func(int16) error {
+				if supported.Load() {
+					return nil
+				}
+				return kerr.InvalidUpdateVersion.With("not all of the voters support it")
+			}
+		})
+		defer l.Close()
+		l.Lead(Leadership{Epoch: 1, Local: true, Image: metadata.Empty(), Empty: true})
+		synctest.Wait()
+		l.Committed(log.last())
+		upgrade := func(validateOnly bool) *answer {
+			req := kmsg.NewPtrUpdateFeaturesRequest()
+			req.Version, req.ValidateOnly = 2, validateOnly
+			req.FeatureUpdates = []kmsg.UpdateFeaturesRequestFeatureUpdate{{Feature: metadata.KRaftVersionFeature, MaxVersionLevel: 1, UpgradeType: 1}}
+			a := ask(l, req, time.Minute)
+			synctest.Wait()
+			return a
+		}
+		a := upgrade(false)
+		if r, ok := a.resp.(*kmsg.UpdateFeaturesResponse); !ok || r.ErrorCode != kerr.InvalidUpdateVersion.Code || !strings.HasSuffix(*r.ErrorMessage, "error: not all of the voters support it") {
+			t.Fatalf("refused by the quorum: %+v", a)
+		}
+		supported.Store(true)
+		if a := upgrade(true); a.told != 1 || a.err != nil || len(log.upgrades) != 0 {
+			t.Fatalf("validated only: %+v, upgrades %v", a, log.upgrades)
+		}
+		before := log.last()
+		a = upgrade(false)
+		if a.told != 0 || !slices.Equal(log.upgrades, []int16{1}) {
+			t.Fatalf("before the commit: %+v, upgrades %v", a, log.upgrades)
+		}
+		l.Committed(before + 2)
+		synctest.Wait()
+		if a.told != 1 || a.err != nil || a.resp.(*kmsg.UpdateFeaturesResponse).ErrorCode != 0 {
+			t.Fatalf("after it: %+v", a)
+		}
+	})
+}
+
 func TestTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &metadataLog{epoch: 1}

@@ -1,11 +1,15 @@
 package node_test
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"testing"
 
+	"github.com/twmb/franz-go/pkg/kmsg"
+
 	"github.com/highwater/highwater/internal/fixture"
+	"github.com/highwater/highwater/internal/kafka"
 	"github.com/highwater/highwater/internal/metadata"
 	"github.com/highwater/highwater/internal/node"
 )
@@ -27,6 +31,63 @@ func TestAdminAnswersAreKafkas(t *testing.T) {
 	}
 	if len(after) < 30 {
 		t.Errorf("only %d settings", len(after))
+	}
+}
+
+// A node whose voters stand in its configuration moves them into its log, by the step that Kafka's documentation has for every upgrade.
+func TestUpgradeOfKRaftVersion(t *testing.T) {
+	c := format(t)
+	n := start(t, c)
+	cl := client(t, n)
+	finalized := func() int16 {
+		r, err := kmsg.NewPtrApiVersionsRequest().RequestWith(t.Context(), cl)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range r.FinalizedFeatures {
+			if f.Name == metadata.KRaftVersionFeature {
+				return f.MaxVersionLevel
+			}
+		}
+		return 0
+	}
+	upgrade := func(validateOnly bool) {
+		t.Helper()
+		req := kmsg.NewPtrUpdateFeaturesRequest()
+		req.ValidateOnly = validateOnly
+		for name, level := range map[string]int16{metadata.KRaftVersionFeature: 1, metadata.MetadataVersionFeature: int16(metadata.LatestProductionVersion)} {
+			u := kmsg.NewUpdateFeaturesRequestFeatureUpdate()
+			u.Feature, u.MaxVersionLevel, u.UpgradeType = name, level, 1
+			req.FeatureUpdates = append(req.FeatureUpdates, u)
+		}
+		r, err := req.RequestWith(t.Context(), cl)
+		if err != nil || r.ErrorCode != 0 {
+			t.Fatalf("%v %+v", err, r)
+		}
+	}
+	upgrade(true)
+	if level := finalized(); level != 0 {
+		t.Errorf("level %d after a validation", level)
+	}
+	upgrade(false)
+	becomes(t, "1", func() string { return fmt.Sprint(finalized()) })
+	req := kmsg.NewPtrDescribeQuorumRequest()
+	req.Topics = []kmsg.DescribeQuorumRequestTopic{{Topic: kafka.ClusterMetadataTopic, Partitions: []kmsg.DescribeQuorumRequestTopicPartition{{}}}}
+	r, err := req.RequestWith(t.Context(), cl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v := r.Topics[0].Partitions[0].CurrentVoters; len(v) != 1 || v[0].ReplicaDirectoryID != [16]byte(kafka.UUID{0: 9}) {
+		t.Errorf("voters %+v", v)
+	}
+	upgrade(false) // nothing to do any more
+	cl.Close()
+	stop(t, n)
+	n = start(t, c)
+	defer func() { stop(t, n) }()
+	cl = client(t, n)
+	if level := finalized(); level != 1 {
+		t.Errorf("level %d after a restart", level)
 	}
 }
 

@@ -51,6 +51,7 @@ func (n *Node) startController(context.Context) error {
 	o := controller.OptionsOf(n.static)
 	o.ClusterID, o.Rand = n.identity.clusterID, newRand()
 	o.KRaftVersion = func() int16 { return n.quorum.Status().KRaftVersion }
+	o.CheckKRaftVersion = n.quorum.CheckKRaftVersion
 	for _, v := range n.static.Voters {
 		o.QuorumNodes = append(o.QuorumNodes, kafka.BrokerID(v.ID))
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/highwater/highwater/internal/api"
 	"github.com/highwater/highwater/internal/config"
+	"github.com/highwater/highwater/internal/metadata"
 	"github.com/highwater/highwater/internal/server"
 )
 
@@ -151,6 +152,9 @@ func (n *Node) features() api.Features {
 	}
 	for name, level := range image.Features() {
 		f.Finalized = append(f.Finalized, api.FinalizedFeature{Name: name, Level: level})
+	}
+	if level := n.quorum.Status().KRaftVersion; level > 0 { // stands in the quorum's own records
+		f.Finalized = append(f.Finalized, api.FinalizedFeature{Name: metadata.KRaftVersionFeature, Level: level})
 	}
 	return f
 }

@@ -30,10 +30,11 @@ var rewrite = flag.Bool("rewrite", false, "write what happens into testdata/inte
 //	drop A->B…            the request is lost: A's connection fails
 //	isolate A / join A    messages from and to A are dropped, and not shown, until it joins
 //	propose A N           N records in one batch
+//	upgrade A LEVEL       of kraft.version
 //	snapshot A OFFSET     A writes a snapshot of what is below OFFSET, and cuts its log there
 //	crash A / start A     start goes on with what A had synced
 //	shutdown A            gracefully
-//	ask A KIND k=v…       a request out of the blue: vote, begin, end, fetch, fetchsnapshot, describe, add, remove
+//	ask A KIND k=v…       a request out of the blue: vote, begin, end, fetch, fetchsnapshot, describe, add, remove, update
 //	status                everybody
 func TestInteraction(t *testing.T) {
 	files, err := filepath.Glob("testdata/interaction/*.txt")
@@ -175,6 +176,18 @@ func (q *quorum) do(w []string) error {
 			return nil
 		}
 		q.printf("%d: proposed up to %d", m.id, last)
+		m.step(raft.Tick{})
+	case "upgrade":
+		level, err := strconv.Atoi(w[2])
+		if err != nil {
+			return err
+		}
+		last, uerr := m.r.UpgradeKRaftVersion(q.now, m.r.Status().Epoch, int16(level))
+		if uerr != nil {
+			q.printf("%d: %v", m.id, uerr)
+			return nil
+		}
+		q.printf("%d: kraft.version %d up to %d", m.id, level, last)
 		m.step(raft.Tick{})
 	case "snapshot":
 		n, err := strconv.Atoi(w[2])

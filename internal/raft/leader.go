@@ -33,6 +33,10 @@ type leaderState struct {
 	lingerAt     time.Time // when pending is appended
 
 	change *voterChange
+	// told is what voters said of themselves while kraft.version was 0 and the voters stood in everybody's configuration.
+	told []Voter
+	// upgrading is the level of kraft.version that was proposed in this epoch, 0 if none.
+	upgrading int16
 }
 
 // progress is another replica as the leader sees it.

@@ -1,6 +1,7 @@
 package raft
 
 import (
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -235,6 +236,15 @@ func (r *Raft) handleUpdateVoter(now time.Time, ev *Request, m *kmsg.UpdateRaftV
 		answer(kerr.InvalidRequest)
 		return
 	}
+	if r.KRaftVersion() == 0 {
+		if !r.Voters().Contains(key) {
+			answer(kerr.VoterNotFound)
+			return
+		}
+		r.lead.told = append(slices.DeleteFunc(r.lead.told, func(t Voter) bool { return t.Key.ID == key.ID }), v)
+		answer(nil)
+		return
+	}
 	if err := r.mayChangeVoters("updating"); err != nil {
 		answer(err)
 		return
@@ -253,6 +263,55 @@ func (r *Raft) handleUpdateVoter(now time.Time, ev *Request, m *kmsg.UpdateRaftV
 	}
 	// It is answered when appended: the voter sees in the log whether it came to be.
 	answer(nil)
+}
+
+// CheckKRaftVersion tells whether UpgradeKRaftVersion would take a level: it is the present one, or the next, and every voter knows it.
+func (r *Raft) CheckKRaftVersion(level int16) error {
+	_, err := r.upgraded(level)
+	return err
+}
+
+// UpgradeKRaftVersion raises kraft.version. From 0 to 1 the voters move from everybody's configuration into the log: the leader appends the
+// level and what it knows of each voter as one batch, and returns the offset of its last record; -1 if the level is the present one.
+func (r *Raft) UpgradeKRaftVersion(now time.Time, epoch kafka.LeaderEpoch, level int16) (kafka.Offset, error) {
+	if r.lead != nil && epoch != r.epoch || !r.shutdownAt.IsZero() {
+		return 0, errNotLeader(epoch)
+	}
+	voters, err := r.upgraded(level)
+	if err != nil || voters.Len() == 0 {
+		return -1, err
+	}
+	r.lead.upgrading = level
+	return r.lead.proposeControl(now, []ControlRecord{KRaftVersion(level), Voters{voters}}), nil
+}
+
+// upgraded is the voter set of a level of kraft.version; empty if it is the present level.
+func (r *Raft) upgraded(level int16) (VoterSet, error) {
+	if r.lead == nil {
+		return VoterSet{}, errNotLeader(r.epoch)
+	}
+	now := max(r.KRaftVersion(), r.lead.upgrading)
+	switch {
+	case level == now:
+		return VoterSet{}, nil
+	case level < now:
+		return VoterSet{}, kerr.InvalidUpdateVersion.With("Invalid upgrade of kraft.version from version KRAFT_VERSION_%d to KRAFT_VERSION_%d because the new version is a downgrade", now, level)
+	}
+	var out VoterSet
+	for _, v := range r.Voters().Voters() {
+		full := Voter{MaxKRaft: -1}
+		if v.Key.ID == r.cfg.ID {
+			full = r.ownVoter(0, 0)
+		} else if i := slices.IndexFunc(r.lead.told, func(t Voter) bool { return t.Key.ID == v.Key.ID }); i >= 0 {
+			full = r.lead.told[i]
+		}
+		if level < full.MinKRaft || level > full.MaxKRaft || full.Key.Directory.IsZero() {
+			return VoterSet{}, kerr.InvalidUpdateVersion.With("Invalid upgrade of kraft.version to KRAFT_VERSION_%d because not all of the voters support it: "+
+				"voter %d did not say that it does", level, v.Key.ID)
+		}
+		out = out.With(full)
+	}
+	return out, nil
 }
 
 // membershipRequest is what a follower asks about its own membership, or nil: an update if the voter set has other

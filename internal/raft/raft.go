@@ -253,13 +253,17 @@ func (r *Raft) Step(now time.Time, ev Event) error {
 // the batch that gathers during AppendLinger. Whoever proposes must be at the epoch in which it leads.
 func (r *Raft) Propose(now time.Time, epoch kafka.LeaderEpoch, records [][]byte) (kafka.Offset, error) {
 	if r.lead == nil || epoch != r.epoch || !r.shutdownAt.IsZero() {
-		return 0, kerr.NotController.With("Append failed because the replica is not the leader of epoch %d", epoch)
+		return 0, errNotLeader(epoch)
 	}
 	last, err := r.lead.propose(now, r.cfg.AppendLinger, records)
 	if err != nil {
 		return 0, err
 	}
 	return last, nil
+}
+
+func errNotLeader(epoch kafka.LeaderEpoch) *kerr.Error {
+	return kerr.NotController.With("Append failed because the replica is not the leader of epoch %d", epoch)
 }
 
 // Ready hands out what is to be done and forgets it.

@@ -191,6 +191,12 @@ func (m *member) ask(kind string, args []string) error {
 		q := kmsg.NewPtrDescribeQuorumRequest()
 		q.Topics = []kmsg.DescribeQuorumRequestTopic{{Topic: topic, Partitions: []kmsg.DescribeQuorumRequestTopicPartition{{}}}}
 		req = q
+	case "update":
+		q := kmsg.NewPtrUpdateRaftVoterRequest()
+		q.ClusterID, q.CurrentLeaderEpoch, q.VoterID, q.VoterDirectoryID = &cluster, epoch, int32(get("id", 9)), dir("id")
+		q.Listeners = []kmsg.UpdateRaftVoterRequestListener{{Name: "CONTROLLER", Host: fmt.Sprintf("n%d", q.VoterID), Port: 9093}}
+		q.KRaftVersionFeature.MaxSupportedVersion = int16(get("max", 1))
+		req = q
 	case "add":
 		q := kmsg.NewPtrAddRaftVoterRequest()
 		q.ClusterID, q.VoterID, q.VoterDirectoryID, q.AckWhenCommitted = &cluster, int32(get("id", 9)), dir("id"), get("ack", 1) == 1

@@ -194,6 +194,19 @@ func (l *Loop) Propose(epoch kafka.LeaderEpoch, records [][]byte) (kafka.Offset,
 	return last, err
 }
 
+// UpgradeKRaftVersion raises kraft.version by a batch of the quorum's own, if this node still leads epoch, and returns the offset of its
+// last record; -1 if there is nothing to do. See raft.Raft.
+func (l *Loop) UpgradeKRaftVersion(epoch kafka.LeaderEpoch, level int16) (kafka.Offset, error) {
+	last, err := l.replica.UpgradeKRaftVersion(time.Now(), epoch, level)
+	if err == nil {
+		l.signal()
+	}
+	return last, err
+}
+
+// CheckKRaftVersion tells whether UpgradeKRaftVersion would take a level.
+func (l *Loop) CheckKRaftVersion(level int16) error { return l.replica.CheckKRaftVersion(level) }
+
 // Resign gives up the epoch, as a controller does that cannot go on.
 func (l *Loop) Resign(epoch kafka.LeaderEpoch) {
 	l.post(func(now time.Time) error { return l.replica.Step(now, raft.Resign{Epoch: epoch}) })

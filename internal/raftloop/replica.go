@@ -536,6 +536,20 @@ func (r *Replica) Propose(now time.Time, epoch kafka.LeaderEpoch, records [][]by
 	return r.core.Propose(now, epoch, records)
 }
 
+// UpgradeKRaftVersion is Loop.UpgradeKRaftVersion. It takes the lock only.
+func (r *Replica) UpgradeKRaftVersion(now time.Time, epoch kafka.LeaderEpoch, level int16) (kafka.Offset, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.core.UpgradeKRaftVersion(now, epoch, level)
+}
+
+// CheckKRaftVersion is Loop.CheckKRaftVersion.
+func (r *Replica) CheckKRaftVersion(level int16) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.core.CheckKRaftVersion(level)
+}
+
 // Status tells where the replica stands.
 func (r *Replica) Status() raft.Status {
 	r.mu.Lock()
