@@ -1,6 +1,10 @@
 package sim
 
-import "github.com/highwater/highwater/internal/raft"
+import (
+	"slices"
+
+	"github.com/highwater/highwater/internal/raft"
+)
 
 // votersCheck: each change of the voter set adds, removes or renews one voter, and begins only when the one before is
 // committed (K8).
@@ -17,6 +21,13 @@ func (k *votersCheck) observe(n *raftNode, s raft.Status) {
 		return
 	}
 	k.c.Stats["voter sets"]++
+	if was.KRaftVersion == 0 && s.KRaftVersion > 0 { // they move from everybody's configuration into the log, the same ones
+		k.c.Stats["kraft.version raised"]++
+		if !slices.EqualFunc(was.Voters.Voters(), s.Voters.Voters(), func(a, b raft.Voter) bool { return a.Key.Matches(b.Key) }) {
+			k.c.w.Fail("K8", "leader %d raises kraft.version and changes the voters from %v to %v", n.id, was.Voters, s.Voters)
+		}
+		return
+	}
 	if was.VotersOffset >= max(was.HighWatermark, s.HighWatermark) && s.VotersOffset != s.EpochStart+2 {
 		k.c.w.Fail("K8", "leader %d changes the voters at %d while those at %d are not committed", n.id, s.VotersOffset, was.VotersOffset)
 	}

@@ -278,6 +278,9 @@ func (c *RaftCluster) workload(until time.Time) {
 	if c.cfg.ReconfigureEvery > 0 {
 		c.reconfigurations(until.Add(-20 * time.Second))
 	}
+	if c.cfg.UpgradeEvery > 0 {
+		c.upgrades(until)
+	}
 }
 
 // reconfigurations adds and removes voters, never below two.
@@ -321,6 +324,39 @@ func (c *RaftCluster) reconfigurations(until time.Time) {
 					c.Stats["voters removed"]++
 				}
 			}
+		})
+	})
+}
+
+// upgrades raises kraft.version of a static quorum: the voters tell the leader of themselves, some now and some later, and it takes the
+// level when it knows all.
+func (c *RaftCluster) upgrades(until time.Time) {
+	r := c.w.Rand("upgrade")
+	cluster := "simulated-cluster-0000"
+	c.every(r.Int64N, c.cfg.UpgradeEvery, until, func() {
+		l := c.leader()
+		if l == nil || l.role.KRaftVersion > 0 {
+			return
+		}
+		for _, n := range c.nodes[:c.cfg.Voters] {
+			if n == l || r.IntN(4) == 0 {
+				continue
+			}
+			m := kmsg.NewPtrUpdateRaftVoterRequest()
+			m.ClusterID, m.CurrentLeaderEpoch, m.VoterID, m.VoterDirectoryID = &cluster, int32(l.role.Epoch), int32(n.id), n.dir
+			m.KRaftVersionFeature.MaxSupportedVersion = 1
+			e := n.endpoint()
+			m.Listeners = append(m.Listeners, kmsg.UpdateRaftVoterRequestListener{Name: e.Listener, Host: e.Host, Port: e.Port})
+			l.handle(m, func(kmsg.Response) {})
+		}
+		epoch := l.role.Epoch
+		l.do(l.life, func() error {
+			last, err := l.replica.UpgradeKRaftVersion(c.w.Now, epoch, 1)
+			if err != nil || last < 0 {
+				return nil // it does not know all voters yet, does not lead any more, or did it before
+			}
+			c.w.Log("n%d raises kraft.version at %d", l.id, last)
+			return l.replica.Step(c.w.Now, raft.Tick{})
 		})
 	})
 }

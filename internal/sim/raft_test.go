@@ -90,7 +90,7 @@ func TestRaft(t *testing.T) {
 	t.Logf("%d seeds of %d, %d events in %v: %v", ran, n, events, time.Since(began).Round(time.Millisecond), sum)
 	// A run that reaches nothing proves nothing.
 	if !t.Failed() && ran >= 100 {
-		for _, k := range []string{"elections", "resignations", "truncations", "snapshots loaded", "log starts moved", "voter sets", "pre-votes", "claims", "voters added", "voters removed"} {
+		for _, k := range []string{"elections", "resignations", "truncations", "snapshots loaded", "log starts moved", "voter sets", "pre-votes", "claims", "voters added", "voters removed", "kraft.version raised"} {
 			if sum[k] == 0 {
 				t.Errorf("no seed reached: %s", k)
 			}

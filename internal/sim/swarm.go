@@ -38,6 +38,8 @@ type RaftConfig struct {
 	SegmentBytes int64
 
 	ReconfigureEvery time.Duration
+	// UpgradeEvery is how often somebody tries to raise kraft.version of a static quorum to 1, until it is; 0: never.
+	UpgradeEvery time.Duration
 
 	Chaos time.Duration // how long faults rage
 	Heal  time.Duration // how long the healed cluster has to make progress
@@ -104,10 +106,13 @@ func DrawRaft(w *World) RaftConfig {
 	}
 	c.Storage = r.IntN(2) == 0
 	c.SegmentBytes = int64(1000 + r.IntN(100_000))
+	if !c.Dynamic && !c.OldNodes && r.IntN(2) == 0 {
+		c.UpgradeEvery = time.Second + time.Duration(r.Int64N(int64(6*time.Second)))
+	}
 	return c
 }
 
 func (c RaftConfig) String() string {
-	return fmt.Sprintf("%d voters, %d observers, dynamic %v, old %v, linger %v, crash %v (power cut %v), stop %v, pause %v, partition %v (one way %v), net %+v, propose %v, snapshots %d, retention %d, storage %v (segments %d), reconfigure %v",
-		c.Voters, c.Observers, c.Dynamic, c.OldNodes, c.Linger, c.CrashEvery, c.PowerCut, c.StopEvery, c.PauseEvery, c.PartitionEvery, c.OneWay, c.Net, c.ProposeEvery, c.SnapshotBytes, c.Retention, c.Storage, c.SegmentBytes, c.ReconfigureEvery)
+	return fmt.Sprintf("%d voters, %d observers, dynamic %v, old %v, linger %v, crash %v (power cut %v), stop %v, pause %v, partition %v (one way %v), net %+v, propose %v, snapshots %d, retention %d, storage %v (segments %d), reconfigure %v, upgrade %v",
+		c.Voters, c.Observers, c.Dynamic, c.OldNodes, c.Linger, c.CrashEvery, c.PowerCut, c.StopEvery, c.PauseEvery, c.PartitionEvery, c.OneWay, c.Net, c.ProposeEvery, c.SnapshotBytes, c.Retention, c.Storage, c.SegmentBytes, c.ReconfigureEvery, c.UpgradeEvery)
 }
