@@ -7,7 +7,7 @@ import (
 )
 
 // votersCheck: each change of the voter set adds, removes or renews one voter, and begins only when the one before is
-// committed (K8).
+// committed (K8). Raising kraft.version changes none.
 type votersCheck struct {
 	noCheck
 	c *RaftCluster
