@@ -236,7 +236,7 @@ var (
 	// a replica that moves between directories is told where it should be cut, which is its end; a controller registers before it
 	// leads; 3.3 ends its controller's timers at a stop; a controller on a busy machine is slow.
 	usual = regexp.MustCompile(`partition=__cluster_metadata-0.*Recovering unflushed segment|Reloading from producer snapshot and rebuilding producer state|` +
-		`Expected partition made-\S+ with topic id \S+ to exist, but it was missing. Creating|Performing controller activation|unable to start processing because of TimeoutException|Exceptionally slow controller event|controller event queue overloaded|configuration has no effect here|` +
+		`Expected partition made-\S+ with topic id \S+ to exist, but it was missing. Creating|Performing controller activation|unable to start processing because of (?:Timeout|RejectedExecution)Exception|Exceptionally slow controller event|controller event queue overloaded|configuration has no effect here|` +
 		`ReplicaAlterLogDirsThread-\d+\]: Truncating partition|Truncating to \d+ has no effect|` +
 		"`log.cleaner.enable` is deprecated|Attempting to close NetworkClient that has already been closed|resigned as leader: this node is shutting down")
 )
