@@ -283,7 +283,10 @@ func (l *Log) dropSnapshotsLocked(drop func(o kafka.Offset) bool) error {
 
 // Close syncs, writes the producers' snapshot and the pending index entries, and closes: after it the log is clean. A log
 // that nothing was appended to since it was opened cleanly has nothing to do.
-func (l *Log) Close() error {
+func (l *Log) Close() error { return l.closeBy(l.finishLocked) }
+
+// closeBy closes after finish, unless the log failed before.
+func (l *Log) closeBy(finish func() error) error {
 	l.flushing.Lock()
 	defer l.flushing.Unlock()
 	l.mu.Lock()
@@ -293,11 +296,15 @@ func (l *Log) Close() error {
 	}
 	err := l.Err()
 	if err == nil {
-		if err = l.finishLocked(); err != nil {
+		if err = finish(); err != nil {
 			err = l.fail(err)
 		}
 	}
-	return errors.Join(err, l.shutLocked(ErrClosed))
+	cerr := l.shutLocked(ErrClosed)
+	if cerr != nil && l.unsettled != nil { // what is not synced yet may be lost
+		l.unsettled, cerr = nil, l.fail(cerr)
+	}
+	return errors.Join(err, cerr)
 }
 
 // finishLocked makes all that is in memory durable.

@@ -58,23 +58,10 @@ func (l *Log) wantsSync() bool {
 
 // CloseUnsynced is Close, but nothing is synced, and the log doesn't count as clean, before SyncClosed.
 func (l *Log) CloseUnsynced() error {
-	l.flushing.Lock()
-	defer l.flushing.Unlock()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed != nil {
-		return nil
-	}
-	err := l.Err()
-	if err == nil {
-		if l.unsettled, err = l.writeAllLocked(); err != nil {
-			err = l.fail(err)
-		}
-	}
-	if cerr := l.shutLocked(ErrClosed); cerr != nil {
-		l.unsettled, err = nil, errors.Join(err, l.fail(cerr))
-	}
-	return err
+	return l.closeBy(func() (err error) {
+		l.unsettled, err = l.writeAllLocked()
+		return err
+	})
 }
 
 // writeAllLocked writes to the files whatever is in memory alone.

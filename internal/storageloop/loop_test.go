@@ -119,7 +119,7 @@ func TestGapIsTold(t *testing.T) {
 			t.Fatal(err)
 		}
 		loop.Start()
-		time.Sleep(5 * time.Minute)
+		time.Sleep(5 * time.Minute) // of the bubble
 		loop.Stop()
 		want := "level=WARN msg=\"offsets are missing in the middle of a log"
 		if n := strings.Count(lines.String(), want); n != 1 || !strings.Contains(lines.String(), "d/t-0/"+bases[2]+".log") {
