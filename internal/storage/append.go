@@ -389,7 +389,7 @@ func (l *Log) newSegmentLocked(base kafka.Offset, now time.Time) (*segment, erro
 		return nil, fmt.Errorf("preallocate segment %s: %w", name, err)
 	}
 	idx := l.newIndexes(s)
-	if err := l.resetIndexFiles(s, idx); err != nil {
+	if err := l.resetIndexFiles(idx); err != nil {
 		return nil, fmt.Errorf("create indexes of segment %s: %w", name, err)
 	}
 	s.idx = idx

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -160,6 +161,8 @@ type PartitionDir struct {
 	Name      string // of the directory
 	Partition kafka.TopicPartition
 	Kind      PartitionDirKind
+
+	entries []fs.DirEntry // what is in it, if Survey has looked and it isn't much
 }
 
 // PartitionDirKind is what a partition directory's suffix says.
@@ -221,7 +224,7 @@ func (d *Dir) Partitions() ([]PartitionDir, error) {
 func (d *Dir) Open(p PartitionDir, c Config, now time.Time) (*Log, Recovery, error) {
 	l := d.newLog(p.Partition, d.path+"/"+p.Name, c)
 	l.future = p.Kind == Future
-	o := openOptions{clean: d.clean, now: now}
+	o := openOptions{clean: d.clean, now: now, entries: p.entries}
 	d.mu.Lock()
 	o.recoveryPoint = d.loaded[recoveryPointsName][p.Partition]
 	o.startOffset = d.loaded[startOffsetsName][p.Partition]
@@ -256,12 +259,19 @@ func (d *Dir) Open(p PartitionDir, c Config, now time.Time) (*Log, Recovery, err
 	return l, r, nil
 }
 
+// surveyed is how many entries of a directory Survey keeps for Open. Those of one segment, which most partitions have, are fewer; those of
+// 100,000 partitions with many segments would take more memory than to list them again takes time.
+const surveyed = 12
+
 // Survey is how many bytes recovery of a partition may have to read: those of the segments from its recovery point on. What can't be
-// read counts nothing; Open says why.
-func (d *Dir) Survey(p PartitionDir) int64 {
+// read counts nothing; Open, which comes next, says why.
+func (d *Dir) Survey(p *PartitionDir) int64 {
 	entries, err := d.o.FS.List(d.path + "/" + p.Name)
 	if err != nil {
 		return 0
+	}
+	if len(entries) <= surveyed {
+		p.entries = entries
 	}
 	point := d.loaded[recoveryPointsName][p.Partition]
 	var total int64

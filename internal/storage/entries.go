@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"bytes"
 	"io"
 	"strings"
 	"sync"
@@ -19,6 +20,7 @@ type entryFile struct {
 	stored int    // of these, the first that are in the file
 	tail   []byte // the last entries: those from count - len(tail)/width on; at least those that aren't stored
 	hold   bool   // nothing is written before replace
+	stale  bool   // the file has what isn't of these entries, or perhaps just them, until the first write
 }
 
 // tailEntries is how many entries the tail has before it is written out: of half a megabyte of log or more, in 2.5 KiB of
@@ -40,7 +42,7 @@ func (e *entryFile) append(entry []byte) error {
 
 // write stores what is only in memory.
 func (e *entryFile) write() error {
-	if e.stored == e.count {
+	if e.stored == e.count && !e.stale {
 		return nil
 	}
 	f, err := e.file.use()
@@ -48,12 +50,39 @@ func (e *entryFile) write() error {
 		return err
 	}
 	defer e.file.release()
+	if e.stale {
+		same, err := e.matches(f)
+		if err == nil && !same {
+			err = f.Truncate(0)
+		}
+		if err != nil {
+			return err
+		}
+		e.stale = false
+		if same {
+			e.stored = e.count
+			return nil
+		}
+	}
 	from := len(e.tail) - (e.count-e.stored)*e.width
 	if _, err := f.WriteAt(e.tail[from:], int64(e.stored)*int64(e.width)); err != nil {
 		return err
 	}
 	e.stored = e.count
 	return nil
+}
+
+// matches tells whether the file has just what is in memory, which is all.
+func (e *entryFile) matches(f vfs.File) (bool, error) {
+	size, err := f.Size()
+	if err != nil || size != int64(len(e.tail)) {
+		return false, err
+	}
+	b := make([]byte, size)
+	if err := readFull(f, b, 0); err != nil {
+		return false, err
+	}
+	return bytes.Equal(b, e.tail), nil
 }
 
 // replace puts what is in memory, which is all, in place of the file, atomically: for an index that recovery would trust after
@@ -64,7 +93,7 @@ func (e *entryFile) replace(fs vfs.FS) error {
 	if err := vfs.WriteFileAtomic(fs, name[:slash], name[slash+1:], e.tail); err != nil {
 		return err
 	}
-	e.stored, e.tail, e.hold = e.count, nil, false
+	e.stored, e.tail, e.hold, e.stale = e.count, nil, false, false
 	return nil
 }
 

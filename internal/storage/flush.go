@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -174,12 +175,16 @@ func (s *segment) writeIndexesLocked() error {
 	return nil
 }
 
-// syncIndexes writes what the indexes have in memory and syncs them.
+// syncIndexes writes what the indexes have in memory and syncs them, also if this process has not come to use them: the one before may
+// have made them shorter.
 func (l *Log) syncIndexes(s *segment) error {
 	s.mu.Lock()
-	err := s.writeIndexesLocked()
+	err := l.openIndexesLocked(s)
+	if err == nil {
+		err = s.writeIndexesLocked()
+	}
 	x := s.idx
-	if x == nil || err != nil {
+	if err != nil {
 		s.mu.Unlock()
 		return err
 	}
@@ -243,7 +248,28 @@ func (l *Log) takeSnapshotLocked() error {
 	if ps.end <= ps.snapshot {
 		return nil
 	}
-	name := l.path + "/" + segmentName(ps.end, snapshotSuffix)
+	name, content := l.path+"/"+segmentName(ps.end, snapshotSuffix), encodeSnapshot(ps.entries())
+	i, found := slices.BinarySearch(l.snapshots, ps.end)
+	if found {
+		b, err := l.fs.ReadFile(name, maxSnapshotSize)
+		found = err == nil && bytes.Equal(b, content)
+	}
+	if !found {
+		if err := l.writeSnapshot(name, content); err != nil {
+			return err
+		}
+	}
+	ps.snapshot = ps.end
+	if i == len(l.snapshots) || l.snapshots[i] != ps.end {
+		l.snapshots = slices.Insert(l.snapshots, i, ps.end)
+	}
+	l.unsynced = append(l.unsynced, ps.end)
+	l.namesDirty.Store(true)
+	return nil
+}
+
+// writeSnapshot makes a file, or makes it anew.
+func (l *Log) writeSnapshot(name string, content []byte) error {
 	if err := l.fs.Remove(name); err != nil && !isNotExist(err) {
 		return fmt.Errorf("replace producer snapshot: %w", err)
 	}
@@ -251,16 +277,10 @@ func (l *Log) takeSnapshotLocked() error {
 	if err != nil {
 		return fmt.Errorf("create producer snapshot: %w", err)
 	}
-	_, err = f.WriteAt(encodeSnapshot(ps.entries()), 0)
+	_, err = f.WriteAt(content, 0)
 	if err = errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("write producer snapshot %s: %w", name, err)
 	}
-	ps.snapshot = ps.end
-	if i, found := slices.BinarySearch(l.snapshots, ps.end); !found {
-		l.snapshots = slices.Insert(l.snapshots, i, ps.end)
-	}
-	l.unsynced = append(l.unsynced, ps.end)
-	l.namesDirty.Store(true)
 	return nil
 }
 

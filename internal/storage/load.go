@@ -44,6 +44,9 @@ func factsOf(b record.Batch, pos int64) (record.Facts, error) {
 // writes a snapshot there. A log that was closed cleanly and has no snapshot at all is from before there were any: it has
 // no producers.
 func (l *Log) loadProducersLocked(last kafka.Offset, now time.Time, clean bool, r *Recovery) error {
+	if err := l.dropSnapshotsLocked(func(o kafka.Offset) bool { return o > last }); err != nil {
+		return err
+	}
 	ps, err := l.producersAtLocked(l.view.Load().segments, last, now, clean, r)
 	if err != nil {
 		return err
@@ -54,7 +57,7 @@ func (l *Log) loadProducersLocked(last kafka.Offset, now time.Time, clean bool, 
 	return l.takeSnapshotLocked()
 }
 
-// producersAtLocked is the producers' state at offset last, from snapshots and segments.
+// producersAtLocked is the producers' state at offset last, from snapshots up to there and segments.
 func (l *Log) producersAtLocked(segments []*segment, last kafka.Offset, now time.Time, clean bool, r *Recovery) (*producers, error) {
 	// Kafka drops what is not above the log start. Here all that can be known counts, from the first record that is still there,
 	// so that each recovery knows the same. A snapshot from before that record lacks those in between.
@@ -62,7 +65,7 @@ func (l *Log) producersAtLocked(segments []*segment, last kafka.Offset, now time
 	if len(segments) > 0 {
 		low = segments[0].base
 	}
-	if err := l.dropSnapshotsLocked(func(o kafka.Offset) bool { return o > last || o < low }); err != nil {
+	if err := l.dropSnapshotsLocked(func(o kafka.Offset) bool { return o < low }); err != nil {
 		return nil, err
 	}
 	ps := newProducers(low)
@@ -71,8 +74,15 @@ func (l *Log) producersAtLocked(segments []*segment, last kafka.Offset, now time
 		ps.end = max(last, low)
 		return ps, nil
 	}
-	for len(l.snapshots) > 0 {
-		newest := l.snapshots[len(l.snapshots)-1]
+	for {
+		n, found := slices.BinarySearch(l.snapshots, last)
+		if found {
+			n++
+		}
+		if n == 0 {
+			break
+		}
+		newest := l.snapshots[n-1]
 		entries, err := l.readSnapshot(newest, clean)
 		if err == nil {
 			ps = producersFrom(entries, newest, now, l.dir.producerExpiration())
@@ -258,9 +268,12 @@ func (l *Log) replaySegment(ps *producers, s *segment, pos int64, last kafka.Off
 	}
 }
 
-// dropStraySnapshotsLocked removes snapshots that belong to no segment, but for the newest if it lies above all of them: the
-// one of the last clean shutdown.
-func (l *Log) dropStraySnapshotsLocked(segments []*segment) error {
+// dropStraySnapshotsLocked removes snapshots above the log's end, and those that belong to no segment, but for the newest if it lies above
+// the bases of all of them: the one of the last clean shutdown.
+func (l *Log) dropStraySnapshotsLocked(segments []*segment, end kafka.Offset) error {
+	if err := l.dropSnapshotsLocked(func(o kafka.Offset) bool { return o > end }); err != nil {
+		return err
+	}
 	if len(segments) == 0 || len(l.snapshots) == 0 {
 		return nil
 	}

@@ -31,6 +31,7 @@ type openOptions struct {
 	startOffset   kafka.Offset // of the checkpoint, 0 without one
 	highWatermark kafka.Offset
 	now           time.Time
+	entries       []fs.DirEntry // of the directory; nil if it wasn't listed yet
 	// whole means that segments are read from their start: the metadata log's, whose every batch counts.
 	whole bool
 }
@@ -38,7 +39,7 @@ type openOptions struct {
 // openLocked loads a log from its directory. l is not shared yet.
 func (l *Log) openLocked(o openOptions) (Recovery, error) {
 	var r Recovery
-	files, err := l.cleanUp(&r)
+	files, err := l.cleanUp(o.entries, &r)
 	if err != nil {
 		return r, err
 	}
@@ -103,17 +104,20 @@ func (l *Log) openLocked(o openOptions) (Recovery, error) {
 	} else {
 		l.recovery.Store(min(o.recoveryPoint, end))
 	}
-	if err := l.dropStraySnapshotsLocked(segments); err != nil {
+	if err := l.dropStraySnapshotsLocked(segments, end); err != nil {
 		return r, err
 	}
 	return r, l.loadProducersLocked(end, o.now, o.clean, &r)
 }
 
-// cleanUp removes what a process that died left behind and returns the names that are there then.
-func (l *Log) cleanUp(r *Recovery) ([]string, error) {
-	entries, err := l.fs.List(l.path)
-	if err != nil {
-		return nil, fmt.Errorf("list %s: %w", l.path, err)
+// cleanUp removes what a process that died left behind and returns the names that are there then. entries are those of the directory, or
+// nil if it isn't listed yet.
+func (l *Log) cleanUp(entries []fs.DirEntry, r *Recovery) ([]string, error) {
+	if entries == nil {
+		var err error
+		if entries, err = l.fs.List(l.path); err != nil {
+			return nil, fmt.Errorf("list %s: %w", l.path, err)
+		}
 	}
 	names := make([]string, 0, len(entries))
 	var cleaned, swaps []string
@@ -429,6 +433,13 @@ func (l *Log) recoverSegments(segments []*segment, o openOptions, r *Recovery) (
 	}
 	for i := first; i < len(segments); i++ {
 		s := segments[i]
+		if i == len(segments)-1 && s.size() == 0 && !s.hasTxnIndex {
+			r.Recovered++
+			if err := l.recoverEmpty(s); err != nil {
+				return nil, 0, fmt.Errorf("recover %s: %w", s.log.path(), err)
+			}
+			break
+		}
 		cut, zeros, err := l.recoverSegment(segments[:i], s, o, r, false)
 		if err != nil {
 			return nil, 0, err
@@ -466,6 +477,23 @@ func (l *Log) recoverSegments(segments []*segment, o openOptions, r *Recovery) (
 		break
 	}
 	return segments, segments[len(segments)-1].next(), nil
+}
+
+// recoverEmpty recovers a last segment without a byte, as most of many partitions have: there is nothing to read, and its indexes are to
+// be empty, which they mostly are. They are loaded when they are first needed, as after a clean stop.
+func (l *Log) recoverEmpty(s *segment) error {
+	for _, suffix := range [...]string{indexSuffix, timeIndexSuffix} {
+		name := s.path(suffix)
+		size, err := l.sizeOrCreate(name)
+		if err == nil && size > 0 {
+			err = l.emptyFile(name)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	s.indexUnsynced.Store(true) // that they are short need not be on the disk
+	return nil
 }
 
 // neverCleaned tells whether no cleaner has touched the segment s, which ends before next. Kafka's cleaner writes its checkpoint after it
@@ -527,7 +555,7 @@ func (l *Log) recoverSegment(before []*segment, s *segment, o openOptions, r *Re
 	s.setEnd(s.base+math.MaxInt32+1, size) // where it really ends is what we are about to find
 	var from recoveryStart
 	resumed := false
-	if !below && !o.whole && o.recoveryPoint > s.base {
+	if !below && !o.whole && o.recoveryPoint > s.base && size > int64(l.config.Load().IndexIntervalBytes) { // else there is no entry to begin at
 		if from, resumed, err = l.resume(before, s, o, r); err != nil {
 			return 0, false, err
 		}
@@ -552,7 +580,11 @@ func (l *Log) recoverSegment(before []*segment, s *segment, o openOptions, r *Re
 	s.checkedFrom.Store(from.pos)
 	s.unverified.Store(from.pos > 0)
 	s.checked.Store(true)
-	// With a snapshot here, nobody must read this segment again for its producers.
+	// With a snapshot here, nobody must read this segment again for its producers. Those before in the segment are of no more use; those
+	// behind may be the right ones of segments that come next.
+	if err := l.dropSnapshotsLocked(func(o kafka.Offset) bool { return s.base < o && o < s.next() }); err != nil {
+		return 0, false, err
+	}
 	l.producers = from.ps
 	return cut, zeros, l.takeSnapshotLocked()
 }

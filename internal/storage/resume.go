@@ -42,7 +42,7 @@ func (l *Log) startWhole(before []*segment, s *segment, o openOptions, r *Recove
 	idx := l.newIndexes(s)
 	idx.offsets.hold, idx.times.hold = below, below
 	if !below {
-		if err := l.resetIndexFiles(s, idx); err != nil {
+		if err := l.resetIndexFiles(idx); err != nil {
 			return recoveryStart{}, fmt.Errorf("recover %s: %w", s.log.path(), err)
 		}
 	}

@@ -321,30 +321,41 @@ func (l *Log) rebuildIndexesLocked(s *segment, idx *indexes) error {
 	return idx.times.replace(l.fs)
 }
 
-// resetIndexFiles makes both index files empty, whatever was there.
-func (l *Log) resetIndexFiles(s *segment, idx *indexes) error {
+// resetIndexFiles lets both indexes begin anew, whatever is in their files, which are there afterwards.
+func (l *Log) resetIndexFiles(idx *indexes) error {
 	for _, e := range []*entryFile{&idx.offsets, &idx.times} {
-		f, err := l.fs.Create(e.file.path())
-		switch {
-		case err == nil:
-			l.namesDirty.Store(true)
-		case errors.Is(err, fs.ErrExist):
-			if f, err = l.fs.Open(e.file.path(), vfs.ReadWrite); err != nil {
-				return err
-			}
-			err = f.Truncate(0)
-		default:
-			return err
-		}
-		if cerr := f.Close(); err == nil {
-			err = cerr
-		}
+		size, err := l.sizeOrCreate(e.file.path())
 		if err != nil {
 			return err
 		}
-		e.count, e.stored, e.tail = 0, 0, nil
+		e.count, e.stored, e.tail, e.stale = 0, 0, nil, size > 0
 	}
 	return nil
+}
+
+// sizeOrCreate is the size of a file that is made if it isn't there.
+func (l *Log) sizeOrCreate(name string) (int64, error) {
+	st, err := l.fs.Stat(name)
+	if err == nil {
+		return st.Size(), nil
+	}
+	if !isNotExist(err) {
+		return 0, err
+	}
+	f, err := l.fs.Create(name)
+	if err != nil {
+		return 0, err
+	}
+	l.namesDirty.Store(true)
+	return 0, f.Close()
+}
+
+func (l *Log) emptyFile(name string) error {
+	f, err := l.fs.Open(name, vfs.ReadWrite)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Truncate(0), f.Close())
 }
 
 // add notes a batch at pos that came into the segment.

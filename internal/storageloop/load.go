@@ -88,6 +88,7 @@ func (d *dirLoop) load(ctx context.Context, config func(p kafka.TopicPartition) 
 			p.opened.Add(1)
 		}
 		p.segments.Add(int64(r.Recovered))
+		*o = opening{} // what the survey found
 	})
 	if err != nil {
 		return err
@@ -126,7 +127,7 @@ func (d *dirLoop) openings(all []storage.PartitionDir, config func(p kafka.Topic
 
 // survey finds out how much there is to recover, and puts the largest first: so the threads end together.
 func (d *dirLoop) survey(ctx context.Context, work []opening) error {
-	err := d.each(ctx, int(d.threads.Load()), work, func(o *opening) { o.bytes = d.dir.Survey(o.PartitionDir) })
+	err := d.each(ctx, int(d.threads.Load()), work, func(o *opening) { o.bytes = d.dir.Survey(&o.PartitionDir) })
 	slices.SortStableFunc(work, func(a, b opening) int { return cmp.Compare(b.bytes, a.bytes) })
 	return err
 }
