@@ -107,7 +107,15 @@ func (l *Log) openLocked(o openOptions) (Recovery, error) {
 	if err := l.dropStraySnapshotsLocked(segments, end); err != nil {
 		return r, err
 	}
-	return r, l.loadProducersLocked(end, o.now, o.clean, &r)
+	if err := l.loadProducersLocked(end, o.now, o.clean, &r); err != nil {
+		return r, err
+	}
+	if !o.clean {
+		// Those below the recovery point were synced before it moved there; of the others nobody knows.
+		i, _ := slices.BinarySearch(l.snapshots, o.recoveryPoint)
+		l.unsynced = slices.Clone(l.snapshots[i:])
+	}
+	return r, nil
 }
 
 // cleanUp removes what a process that died left behind and returns the names that are there then. entries are those of the directory, or

@@ -166,13 +166,6 @@ func (l *Log) soundPrefix(s *segment, idx *indexes, recoveryPoint kafka.Offset) 
 		return at, false, err
 	}
 	idx.bytesSinceEntry = int(l.config.Load().IndexIntervalBytes) + 1
-	if k := idx.offsets.count; k > 0 {
-		buf, err := idx.offsets.at(k - 1)
-		if err != nil {
-			return at, false, err
-		}
-		idx.lastOffsetEntry = decodeOffsetEntry(buf[:])
-	}
 	if err := l.firstTimestampLocked(s, idx); err != nil {
 		return at, false, err
 	}

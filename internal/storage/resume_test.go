@@ -59,88 +59,215 @@ func edit(t *testing.T, fsys *vfs.Mem, name string, change func(b []byte) []byte
 	}
 }
 
+// resumable makes a log whose last segment, from offset base on, lies below the recovery point but for its last fifth: batches of nobody, of
+// an idempotent producer and of a transactional one, of whose transactions every second was aborted. Snapshots are at the offsets of base,
+// if that isn't 0, and of middle. It returns the recovery point.
+func resumable(t *testing.T, second bool) (fsys *vfs.Mem, base, middle, point kafka.Offset) {
+	t.Helper()
+	fsys = vfs.NewMem()
+	c := DefaultConfig()
+	d, l := faultLog(t, fsys, c)
+	r := rand.New(rand.NewPCG(1, 2))
+	sequences := map[kafka.ProducerID]int32{}
+	// grow appends until the log ends at end; a marker ends every tenth transaction's batch.
+	grow := func(end kafka.Offset) {
+		for l.EndOffset() < end {
+			now := 1000 + l.EndOffset() // it must advance, or the time index has one entry
+			o := record.DefaultBatchOptions(0)
+			id := kafka.ProducerID(7 + l.EndOffset()%3)
+			if id > 7 {
+				o.ProducerID, o.ProducerEpoch, o.BaseSequence, o.Transactional = id, 0, sequences[id], id == 9
+			}
+			if l.EndOffset()%10 == 9 {
+				m := record.Marker{Type: []record.ControlType{record.Abort, record.Commit}[l.EndOffset()/10%2], CoordinatorEpoch: 1}
+				appendBatch(t, l, record.MarkerBatch(0, 0, now, 9, 0, m), record.Coordinator, now)
+				continue
+			}
+			b := record.NewBuilder(o)
+			b.Append(now, nil, make([]byte, 500+r.IntN(500)))
+			batch, err := b.Build()
+			if err != nil {
+				t.Fatal(err)
+			}
+			appendBatch(t, l, batch, record.Client, now)
+			sequences[id]++
+		}
+	}
+	if second {
+		grow(20)
+		c.SegmentBytes = int32(l.Size())
+		l.SetConfig(c)
+		grow(21)
+		l.SetConfig(DefaultConfig())
+	}
+	base = l.view.Load().active().base
+	grow(base + 103)
+	middle = l.EndOffset()
+	l.mu.Lock()
+	err := l.takeSnapshotLocked() // as a clean stop does
+	l.mu.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	grow(base + 200)
+	if err := errors.Join(l.Flush(l.EndOffset()), d.CheckpointRecoveryPoints()); err != nil {
+		t.Fatal(err)
+	}
+	point = l.EndOffset()
+	grow(base + 250)
+	if err := l.syncIndexes(l.view.Load().active()); err != nil { // the tail that is in memory
+		t.Fatal(err)
+	}
+	if err := d.Abandon(); err != nil {
+		t.Fatal(err)
+	}
+	return fsys, base, middle, point
+}
+
+func appendBatch(t *testing.T, l *Log, b record.Batch, origin record.Origin, now int64) {
+	t.Helper()
+	o := l.Config().Validation(l.Partition(), origin, time.UnixMilli(now))
+	v, err := record.Validate(b, &o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Release()
+	if _, err := l.AppendAsLeader(v, LeaderAppend{Now: time.UnixMilli(now), LeaderEpoch: 1, Origin: origin}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// learned is what a start knows of a log's active segment and its producers.
+func learned(t *testing.T, l *Log) string {
+	t.Helper()
+	s := l.view.Load().active()
+	x := s.idx
+	return fmt.Sprintf("%d bytes to %d; newest %d at %d, first %d %v, last entries %+v %+v, %d since; aborted %v; producers %+v, unstable %d; epochs %v",
+		s.size(), s.next(), x.maxTimestamp, x.maxTimestampOffset, x.firstTimestamp, x.hasFirst, x.lastOffsetEntry, x.lastTimeEntry, x.bytesSinceEntry,
+		x.aborted, l.producers.entries(), l.producers.firstUnstable(), l.Epochs())
+}
+
 // TestResume: with most of a segment below the recovery point, recovery reads little more than what is above, whatever the state of
-// the indexes, and makes the same files as a recovery that reads all.
+// the other files, and makes the same files, and knows the same, as a recovery that reads all.
 func TestResume(t *testing.T) {
-	const index, times = "d/f-0/00000000000000000000.index", "d/f-0/00000000000000000000.timeindex"
+	const little, some, all = 60_000, 160_000, 1 << 30 // bytes that may be read: what is above the recovery point has about 37,500
 	keep := func(b []byte) []byte { return b }
+	cut := func(part, width int) func(b []byte) []byte {
+		return func(b []byte) []byte { return b[:len(b)/part/width*width] }
+	}
 	zeros := func(b []byte) []byte { return append(b, make([]byte, 10<<20/24*24-len(b))...) } // as Kafka leaves it
+	flip := func(b []byte) []byte { b[len(b)/2] ^= 1; return b }
+	// field changes one number of the entry that stands at a third of the index.
+	field := func(width, at, size int, change func(before, old uint64) uint64) func(b []byte) []byte {
+		number := func(b []byte) uint64 {
+			if size == 8 {
+				return binary.BigEndian.Uint64(b)
+			}
+			return uint64(binary.BigEndian.Uint32(b))
+		}
+		return func(b []byte) []byte {
+			e := b[len(b)/3/width*width+at:]
+			n := change(number(b[len(b)/3/width*width-width+at:]), number(e))
+			if size == 8 {
+				binary.BigEndian.PutUint64(e, n)
+			} else {
+				binary.BigEndian.PutUint32(e, uint32(n))
+			}
+			return b
+		}
+	}
+	same := func(before, _ uint64) uint64 { return before }
 	for _, c := range []struct {
-		name         string
-		index, times func(b []byte) []byte
-		most         int64 // bytes that may be read; 0: the whole segment
+		name   string
+		suffix string // of the file that isn't as it was
+		at     string // which, of the snapshots: base, middle
+		damage func(b []byte) []byte
+		most   int64
 	}{
-		{"as they were", keep, keep, 70_000},
-		{"with zeros after them, as Kafka leaves them", zeros, zeros, 70_000},
-		{"an offset index that lost its end", func(b []byte) []byte { return b[:len(b)/2/8*8] }, keep, 150_000},
-		{"a time index that lost its end", keep, func(b []byte) []byte { return b[:len(b)/2/12*12] }, 150_000},
-		{"an offset index that lost a block", func(b []byte) []byte { clear(b[160:240]); return b }, keep, 0},
-		{"a time index that lost all", keep, func(b []byte) []byte { return nil }, 0},
-		{"an offset index torn inside of an entry", func(b []byte) []byte { return b[:len(b)-3] }, keep, 70_000},
-		{"entries of another log", func(b []byte) []byte {
-			for i := len(b) - 80; i < len(b); i += 8 {
+		{"as they were", indexSuffix, "", keep, little},
+		{"an offset index with zeros behind, as Kafka leaves it", indexSuffix, "", zeros, little},
+		{"a time index with zeros behind, as Kafka leaves it", timeIndexSuffix, "", zeros, little},
+		{"an offset index that lost its end", indexSuffix, "", cut(2, 8), some},
+		{"a time index that lost its end", timeIndexSuffix, "", cut(2, 12), some},
+		{"a time index that lost all", timeIndexSuffix, "", cut(99, 12), all},
+		{"no offset index", indexSuffix, "", nil, all},
+		{"no time index", timeIndexSuffix, "", nil, all},
+		{"an offset index that lost a block", indexSuffix, "", func(b []byte) []byte { clear(b[80:160]); return b }, all},
+		{"an offset index torn inside of an entry", indexSuffix, "", func(b []byte) []byte { return b[:len(b)-3] }, little},
+		{"the position of the entry before", indexSuffix, "", field(8, 4, 4, same), some},
+		{"the offset of the entry before", indexSuffix, "", field(8, 0, 4, same), some},
+		{"a position beyond the log", indexSuffix, "", field(8, 4, 4, func(_, _ uint64) uint64 { return 1 << 30 }), some},
+		{"the timestamp of the entry before", timeIndexSuffix, "", field(12, 0, 8, same), some},
+		{"an offset below that of the entry before", timeIndexSuffix, "", field(12, 8, 4, func(before, _ uint64) uint64 { return before - 1 }), some},
+		{"offsets of another log", indexSuffix, "", func(b []byte) []byte {
+			for i := len(b) * 2 / 3 / 8 * 8; i < len(b); i += 8 { // those above the recovery point, and 6 below
 				binary.BigEndian.PutUint32(b[i:], binary.BigEndian.Uint32(b[i:])+1)
 			}
 			return b
-		}, keep, 150_000},
+		}, some},
+		{"a transaction index without its last block", txnIndexSuffix, "", func(b []byte) []byte { clear(b[len(b)/2/34*34:]); return b }, all},
+		{"a transaction index that is torn", txnIndexSuffix, "", func(b []byte) []byte { return b[:len(b)-1] }, all},
+		{"no snapshot in the middle", snapshotSuffix, "middle", nil, little},
+		{"a bad snapshot in the middle", snapshotSuffix, "middle", flip, little},
+		{"no snapshot at the beginning", snapshotSuffix, "base", nil, little},
+		{"a bad snapshot at the beginning", snapshotSuffix, "base", flip, all},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			fsys := vfs.NewMem()
-			d, l := faultLog(t, fsys, DefaultConfig())
-			r := rand.New(rand.NewPCG(1, 2))
-			for i := range 200 { // timestamps must advance, or the time index has one entry
-				if err := timed(l, int64(1000+i), 500+r.IntN(500)); err != nil {
+		for _, second := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, second segment %v", c.name, second), func(t *testing.T) {
+				fsys, base, middle, point := resumable(t, second)
+				if c.at == "base" && !second {
+					return // there is none
+				}
+				file := "d/f-0/" + segmentName(map[string]kafka.Offset{"": base, "base": base, "middle": middle}[c.at], c.suffix)
+				if c.damage == nil {
+					if err := fsys.Remove(file); err != nil {
+						t.Fatal(err)
+					}
+				} else {
+					edit(t, fsys, file, c.damage)
+				}
+				d, l, r := reopen(t, fsys, DefaultConfig())
+				if got := d.RecoveredBytes(); got > c.most || got < 36_000 {
+					t.Errorf("recovery read %d of %d bytes", got, l.Size())
+				}
+				for offset := range base + 250 {
+					s, err := l.Read(offset, 1, true, base+250)
+					if err != nil || s.Len() == 0 {
+						t.Fatalf("read at %d: %v", offset, err)
+					}
+					s.Release()
+				}
+				if l.RecoveryPoint() != point || r.TruncatedBytes > 0 {
+					t.Errorf("recovery point %d, was %d; %+v", l.RecoveryPoint(), point, r)
+				}
+				got, knows := contents(t, fsys, "d/f-0"), learned(t, l)
+				if err := d.Abandon(); err != nil {
 					t.Fatal(err)
 				}
-			}
-			if err := errors.Join(l.Flush(l.EndOffset()), d.CheckpointRecoveryPoints()); err != nil {
-				t.Fatal(err)
-			}
-			for i := range 50 {
-				if err := timed(l, int64(2000+i), 1000); err != nil {
+				edit(t, fsys, "d/"+recoveryPointsName, func([]byte) []byte { return []byte("0\n0\n") })
+				if err := fsys.Remove("d/f-0/" + segmentName(base+250, snapshotSuffix)); err != nil {
 					t.Fatal(err)
 				}
-			}
-			whole := l.Size()
-			if err := l.syncIndexes(l.view.Load().active()); err != nil { // the tail that is in memory
-				t.Fatal(err)
-			}
-			if err := d.Abandon(); err != nil {
-				t.Fatal(err)
-			}
-			edit(t, fsys, index, c.index)
-			edit(t, fsys, times, c.times)
-			d, l, _ = reopen(t, fsys, DefaultConfig())
-			if l.EndOffset() != 250 || l.Size() != whole {
-				t.Fatalf("the log ends at %d with %d bytes", l.EndOffset(), l.Size())
-			}
-			most := c.most
-			if most == 0 {
-				most = whole
-			}
-			if got := d.RecoveredBytes(); got > most || got < 50_000 {
-				t.Errorf("recovery read %d of %d bytes; what is above the recovery point has 53,350", got, whole)
-			}
-			for offset := range kafka.Offset(250) {
-				s, err := l.Read(offset, 1, true, 250)
-				if err != nil || s.Len() == 0 {
-					t.Fatalf("read at %d: %v", offset, err)
+				_, l, _ = reopen(t, fsys, DefaultConfig())
+				if want := learned(t, l); knows != want {
+					t.Errorf("knows %s\nreading all %s", knows, want)
 				}
-				s.Release()
-			}
-			got := contents(t, fsys, "d/f-0")
-			if err := d.Abandon(); err != nil {
-				t.Fatal(err)
-			}
-			edit(t, fsys, "d/"+recoveryPointsName, func([]byte) []byte { return []byte("0\n0\n") })
-			_, _, _ = reopen(t, fsys, DefaultConfig())
-			want := contents(t, fsys, "d/f-0")
-			for _, name := range []string{"00000000000000000000.index", "00000000000000000000.timeindex", "00000000000000000000.log"} {
-				if !bytes.Equal(got[name], want[name]) {
-					t.Errorf("%s has %d bytes, made anew from all it has %d or others", name, len(got[name]), len(want[name]))
+				want := contents(t, fsys, "d/f-0")
+				for name := range want {
+					if c.at == "base" && name == segmentName(base, snapshotSuffix) {
+						continue // it is made by who reads the segment before
+					}
+					if !bytes.Equal(got[name], want[name]) {
+						t.Errorf("%s has %d bytes, made anew from all it has %d or others", name, len(got[name]), len(want[name]))
+					}
 				}
-			}
-		})
+				for name := range got {
+					if _, ok := want[name]; !ok {
+						t.Errorf("left over: %s", name)
+					}
+				}
+			})
+		}
 	}
 }
 
@@ -376,22 +503,4 @@ func newestFirst(files map[string][]byte) (out [][]byte) {
 		}
 	}
 	return out
-}
-
-// timed appends a batch with one record of a timestamp.
-func timed(l *Log, timestamp int64, size int) error {
-	r := record.NewBuilder(record.DefaultBatchOptions(0))
-	r.Append(timestamp, nil, bytes.Repeat([]byte("v"), size))
-	b, err := r.Build()
-	if err != nil {
-		return err
-	}
-	o := l.Config().Validation(l.Partition(), record.Client, time.UnixMilli(timestamp))
-	v, err := record.Validate(b, &o)
-	if err != nil {
-		return err
-	}
-	defer v.Release()
-	_, err = l.AppendAsLeader(v, LeaderAppend{Now: time.UnixMilli(timestamp), LeaderEpoch: 1, Origin: record.Client})
-	return err
 }

@@ -313,7 +313,9 @@ func TestCloseByOneSync(t *testing.T) {
 		{"all is well", func(vfs.Op, int) bool { return false }, ""},
 		{"the first sync fails", func(op vfs.Op, syncs int) bool { return op.Kind == vfs.OpSyncAll && syncs == 1 }, "sync log directory d"},
 		{"the second sync fails", func(op vfs.Op, syncs int) bool { return op.Kind == vfs.OpSyncAll && syncs == 2 }, "sync log directory d"},
-		{"a log can't be written", func(op vfs.Op, syncs int) bool { return op.Kind == vfs.OpCreate && strings.HasPrefix(op.Name, "d/t33-0/") }, "close log t33-0"},
+		{"a log can't be written", func(op vfs.Op, syncs int) bool {
+			return op.Kind == vfs.OpCreate && strings.HasPrefix(op.Name, "d/t33-0/")
+		}, "close log t33-0"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			fsys := vfs.NewMem()
