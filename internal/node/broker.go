@@ -68,8 +68,7 @@ func (n *Node) recoverLogs(ctx context.Context) error {
 		Cleaner:                 cleanerOptions(c),
 		DirFailed:               n.dirFailed,
 		PartitionFailed: func(_ *storage.Dir, p kafka.TopicPartition, err error) {
-			n.log.Error("partition is offline: its files failed their check", "partition", p.String(), "error", err)
-			n.replicas.Broken(p, err)
+			n.replicas.Broken(p, err) // it was told by who tried to open it
 		},
 	})
 	image := n.Image()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 
 	"github.com/highwater/highwater/internal/config"
 	"github.com/highwater/highwater/internal/kafka"
@@ -37,7 +38,10 @@ func checkDirs(fsys vfs.FS, c *config.Broker) (identity, error) {
 		case unreadable(err):
 			return id, accessError(fmt.Errorf("read %s: %w", name, err))
 		case err != nil:
-			return id, fmt.Errorf("read %s: %w", name, err)
+			return id, metaError(fsys, c, dir, err)
+		case m.NodeID == kafka.NoBroker && m.Version == 0:
+			// Kafka, too, takes a file without a version for one of ZooKeeper's, and misses the number of the node.
+			return id, metaError(fsys, c, dir, fmt.Errorf("%s is corrupt: node ID not found", name))
 		case m.NodeID != kafka.BrokerID(c.NodeID):
 			return id, &StartError{
 				Text: fmt.Sprintf("Stored node id %d doesn't match previous node id %d in %s. If you moved your data, make sure your configured node id matches. "+
@@ -81,7 +85,8 @@ func checkDirs(fsys vfs.FS, c *config.Broker) (identity, error) {
 	case len(missing) > 0:
 		return id, &StartError{
 			Text: fmt.Sprintf("No `meta.properties` found in %s (have you run `kafka-storage.sh` to format the directory?)", missing[0]),
-			Hint: fmt.Sprintf("Run `kafka-storage.sh format --ignore-formatted -t %s -c server.properties`, or take %s out of log.dirs.", id.clusterID, missing[0]),
+			Hint: fmt.Sprintf("If it has data, see whether its disk is mounted, and put meta.properties back. If it is new, run `kafka-storage.sh format --ignore-formatted -t %s -c server.properties`, or take %s out of log.dirs.",
+				id.clusterID, missing[0]),
 		}
 	case id.clusterID == "":
 		return id, &StartError{
@@ -92,22 +97,31 @@ func checkDirs(fsys vfs.FS, c *config.Broker) (identity, error) {
 	return id, metadataPlace(fsys, c)
 }
 
-// metadataPlace refuses a node whose metadata log lies in another of its directories than the one where it is looked for, as when
-// log.dirs names them in another order than before. It would begin with an empty log, and know none of its partitions.
-func metadataPlace(fsys vfs.FS, c *config.Broker) error {
-	const name = "/__cluster_metadata-0"
-	if _, err := fsys.Stat(c.MetadataLogDir + name); !errors.Is(err, fs.ErrNotExist) {
-		return nil
+// metaError says that meta.properties of a directory can't be understood, and what should stand in it.
+func metaError(fsys vfs.FS, c *config.Broker, dir string, err error) error {
+	e := &StartError{Text: err.Error(), Err: err}
+	var version *storage.VersionError
+	if errors.As(err, &version) {
+		e.Hint = "A later version than this one wrote it: start that version. Nothing was changed."
+		return e
 	}
-	for _, dir := range allDirs(c) {
-		if _, err := fsys.Stat(dir + name); err == nil {
-			return &StartError{
-				Text: fmt.Sprintf("No __cluster_metadata-0 found in %s, where the metadata log should be, but there is one in %s", c.MetadataLogDir, dir),
-				Hint: fmt.Sprintf("Set metadata.log.dir=%s, or name it first in log.dirs, or put the directories back to where they were.", dir),
+	cluster := "that of the cluster's other nodes"
+	var others []string
+	for _, other := range allDirs(c) {
+		if m, err := storage.ReadMeta(fsys, other); err == nil && m.ClusterID != "" {
+			cluster = m.ClusterID
+			if !m.DirectoryID.IsZero() {
+				others = append(others, m.DirectoryID.String())
 			}
 		}
 	}
-	return nil
+	which := "the one in the RegisterBrokerRecord of this node"
+	if len(others) > 0 {
+		which += " that is not " + strings.Join(others, ", ")
+	}
+	e.Hint = fmt.Sprintf("Put the file back from a backup. If there is none, write these lines into %s/meta.properties: version=1, node.id=%d, cluster.id=%s, and directory.id=ID, where ID is %s, "+
+		"which `kafka-dump-log.sh --cluster-metadata-decoder --files` prints of the metadata log. Nothing was changed.", dir, c.NodeID, cluster, which)
+	return e
 }
 
 // allDirs are the log directories and the metadata log's, each once.

@@ -28,9 +28,12 @@ func randomUUID() kafka.UUID {
 }
 
 func (n *Node) openQuorum(context.Context) error {
+	if err := n.metadataLost(); err != nil {
+		return err
+	}
 	if n.static.IsController {
 		if err := checkBootstrap(n.opts.FS, n.static.MetadataLogDir); err != nil {
-			return err
+			return n.metadataError(err)
 		}
 	}
 	if err := n.nameDirs(); err != nil {
@@ -48,9 +51,15 @@ func (n *Node) openQuorum(context.Context) error {
 	o.OpenLog = func(_ string, recoveryPoint kafka.Offset) (raftloop.Log, error) {
 		for _, d := range n.dirs {
 			if d.Path() == n.static.MetadataLogDir {
+				synced := d.RecoveryPoint(metadataPartition)
 				l, notes, err := raftloop.OpenStorageLog(d.Dir, &o, recoveryPoint, time.Now())
 				for _, note := range notes {
 					n.log.Warn("metadata log", "note", note)
+				}
+				if err == nil {
+					if err = n.shortened(l, synced); err != nil {
+						return nil, errors.Join(err, l.Close())
+					}
 				}
 				return l, err
 			}
@@ -59,7 +68,7 @@ func (n *Node) openQuorum(context.Context) error {
 	}
 	var err error
 	n.quorum, err = raftloop.Open(o, time.Now())
-	return err
+	return n.metadataError(err)
 }
 
 func (n *Node) closeQuorum(ctx context.Context) error {

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strconv"
 
 	"github.com/highwater/highwater/internal/kafka"
 	"github.com/highwater/highwater/internal/raft"
 	"github.com/highwater/highwater/internal/schema"
+	"github.com/highwater/highwater/internal/storage"
 	"github.com/highwater/highwater/internal/vfs"
 )
 
@@ -54,8 +56,11 @@ func ParseQuorumState(data []byte) (raft.Election, error) {
 	if err := d.Decode(&s); err != nil {
 		return raft.Election{}, err
 	}
-	if s.DataVersion == nil || *s.DataVersion < 0 || *s.DataVersion > 1 {
-		return raft.Election{}, errors.New("data_version is neither 0 nor 1")
+	if s.DataVersion == nil || *s.DataVersion < 0 {
+		return raft.Election{}, errors.New("data_version is missing or negative")
+	}
+	if *s.DataVersion > 1 {
+		return raft.Election{}, fmt.Errorf("data_version: %w", &storage.VersionError{Version: strconv.Itoa(int(*s.DataVersion))})
 	}
 	if s.LeaderEpoch == nil || *s.LeaderEpoch < 0 {
 		return raft.Election{}, errors.New("leaderEpoch is missing or negative")
@@ -89,7 +94,7 @@ func readQuorumState(fsys vfs.FS, dir string) (raft.Election, error) {
 	}
 	e, err := ParseQuorumState(data)
 	if err != nil {
-		return raft.Election{}, fmt.Errorf("%s: %w", name, err)
+		return raft.Election{}, storage.Corrupt(name, err)
 	}
 	return e, nil
 }

@@ -263,10 +263,7 @@ func (s *Set) resumeMoves(image *metadata.Image) {
 				}
 				why = errors.New("there is no current replica, and the metadata don't say that this is one")
 			}
-			s.opts.Note("future replica set aside as stray", tp, why)
-			if _, err := d.Strand(l, s.opts.Unique()); err != nil {
-				s.opts.Note("future replica could not be set aside", tp, err)
-			}
+			s.strand("future replica", d, l, why)
 		}
 	}
 }
@@ -330,10 +327,7 @@ func (s *Set) chooseDoubles(image *metadata.Image) {
 				s.deleteDir(drop.dir, drop.log)
 				continue
 			}
-			s.opts.Note("partition set aside as stray", tp, why)
-			if _, err := drop.dir.Strand(drop.log, s.opts.Unique()); err != nil {
-				s.opts.Note("partition could not be set aside", tp, err)
-			}
+			s.strand("partition", drop.dir, drop.log, why)
 		}
 	}
 }

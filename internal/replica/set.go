@@ -229,14 +229,8 @@ func (s *Set) Start(now time.Time, image *metadata.Image) {
 	s.image.Store(image)
 	for _, d := range s.opts.Dirs {
 		for _, l := range d.Logs() {
-			tp := l.Partition()
-			why := s.strayBecause(image, l)
-			if why == nil {
-				continue
-			}
-			s.opts.Note("partition set aside as stray", tp, why)
-			if _, err := d.Strand(l, s.opts.Unique()); err != nil {
-				s.opts.Note("partition could not be set aside", tp, err)
+			if why := s.strayBecause(image, l); why != nil {
+				s.strand("partition", d, l, why)
 			}
 		}
 	}
@@ -245,6 +239,8 @@ func (s *Set) Start(now time.Time, image *metadata.Image) {
 	for t := range image.Topics() {
 		s.applyTopic(now, image, t, t.Partitions())
 	}
+	s.noteMissing()
+	s.noteRenamed(image)
 }
 
 func (s *Set) applyTopic(now time.Time, image *metadata.Image, t *metadata.Topic, partitions iter.Seq2[int32, metadata.Partition]) {

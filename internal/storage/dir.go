@@ -51,6 +51,7 @@ type Dir struct {
 	loaded   map[string]map[kafka.TopicPartition]kafka.Offset // checkpoint files as they were at the start
 	written  map[kafka.TopicPartition]bool                    // partitions in the recovery point checkpoint on the disk
 	refused  map[kafka.TopicPartition]error                   // logs that couldn't be opened, and why
+	missing  map[kafka.TopicPartition]kafka.Offset            // see Missing
 	doubt    error                                            // see Doubt
 	err      error
 	closed   bool
@@ -134,6 +135,13 @@ func (d *Dir) Notes() []string { return d.notes }
 
 // Meta reads meta.properties.
 func (d *Dir) Meta() (Meta, error) { return ReadMeta(d.o.FS, d.path) }
+
+// RecoveryPoint is the one that the checkpoint has for a partition whose log isn't open yet, 0 without one.
+func (d *Dir) RecoveryPoint(p kafka.TopicPartition) kafka.Offset {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.loaded[recoveryPointsName][p]
+}
 
 // Space is the size of the disk and the room on it.
 func (d *Dir) Space() (total, free int64, err error) { return d.o.FS.Space(d.path) }
@@ -299,6 +307,14 @@ func (d *Dir) Loaded() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.listed = nil
+	for tp, o := range d.loaded[recoveryPointsName] {
+		if o > 0 && d.logs[tp] == nil && d.futures[tp] == nil && d.refused[tp] == nil && tp.Topic != kafka.ClusterMetadataTopic {
+			if d.missing == nil {
+				d.missing = map[kafka.TopicPartition]kafka.Offset{}
+			}
+			d.missing[tp] = o
+		}
+	}
 	for name, offsets := range d.loaded {
 		kept := make(map[kafka.TopicPartition]kafka.Offset)
 		for tp, o := range offsets {
@@ -308,6 +324,16 @@ func (d *Dir) Loaded() {
 		}
 		d.loaded[name] = kept
 	}
+}
+
+// Missing are the partitions that the checkpoint knew and of which there was no log at the start, with their recovery points: for
+// whoever then makes one anew, who asks once.
+func (d *Dir) Missing() map[kafka.TopicPartition]kafka.Offset {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	missing := d.missing
+	d.missing = nil
+	return missing
 }
 
 // Doubt says why the directory gets no mark of a clean shutdown though it didn't fail: a log couldn't be opened, or a batch that is bad
@@ -371,9 +397,8 @@ func (d *Dir) load(l *Log, o openOptions) (Recovery, error) {
 	l.lastFlush.Store(o.now.UnixMilli())
 	r, err := l.openLocked(o)
 	var c *CorruptError
-	if errors.As(err, &c) && strings.HasSuffix(c.File, logSuffix) {
-		err = fmt.Errorf("%w. It isn't cut off, for all that follows would go along. Restore the file; or move %s away, and the replica is made anew "+
-			"from its leader; or take the partition's line out of %s/%s, and the log ends there", err, l.path, d.path, recoveryPointsName)
+	if errors.As(err, &c) {
+		err = l.wayOut(err, c, o.whole)
 	}
 	if err != nil {
 		return r, fmt.Errorf("open log %s: %w", l.path, err)
@@ -384,6 +409,26 @@ func (d *Dir) load(l *Log, o openOptions) (Recovery, error) {
 		l.namesDirty.Store(true)
 	}
 	return r, nil
+}
+
+// wayOut adds to what is corrupt what can be done; for the metadata log its owner knows.
+func (l *Log) wayOut(err error, c *CorruptError, metadata bool) error {
+	var version *VersionError
+	switch {
+	case strings.HasSuffix(c.File, logSuffix) && metadata:
+		return fmt.Errorf("%w. It isn't cut off, for all that follows would go along, as it does if the line of %s is taken out of %s/%s",
+			err, l.partition.Topic, l.dir.path, recoveryPointsName)
+	case strings.HasSuffix(c.File, logSuffix):
+		return fmt.Errorf("%w. It isn't cut off, for all that follows would go along. Restore the file; or move %s away, and the replica is made anew "+
+			"from its leader; or take the partition's line out of %s/%s, and the log ends there", err, l.path, l.dir.path, recoveryPointsName)
+	case metadata:
+		return err
+	case errors.As(err, &version):
+		return fmt.Errorf("%w. A later version than this one wrote it: start that version", err)
+	case strings.HasSuffix(c.File, "/"+partitionMetadataName):
+		return fmt.Errorf("%w. Restore the file; or, if %s surely is of the topic that has this name now, move the file away: it is written anew", err, l.path)
+	}
+	return err
 }
 
 func (d *Dir) register(l *Log) error {
@@ -480,7 +525,7 @@ func (d *Dir) create(l *Log, id kafka.TopicID, now time.Time) (*Log, error) {
 		return nil, err
 	}
 	if _, err := d.o.FS.Stat(l.path); err == nil {
-		return nil, fmt.Errorf("create log %s: the directory exists", l.path)
+		return nil, fmt.Errorf("create log %s: there is something else of that name", l.path)
 	}
 	if err := d.forget(l.partition); err != nil {
 		return nil, err

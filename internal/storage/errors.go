@@ -18,13 +18,28 @@ type CorruptError struct {
 	File     string
 	Position int64 // in the file, -1 if the whole file is meant
 	Reason   string
+	Err      error // what Reason is the text of, or nil
 }
+
+func (e *CorruptError) Unwrap() error { return e.Err }
 
 func (e *CorruptError) Error() string {
 	if e.Position < 0 {
 		return fmt.Sprintf("%s is corrupt: %s", e.File, e.Reason)
 	}
 	return fmt.Sprintf("%s is corrupt at byte %d: %s", e.File, e.Position, e.Reason)
+}
+
+// VersionError is why a file can't be understood that says that it has a version which this program doesn't know.
+type VersionError struct {
+	Version string // as it stands there
+}
+
+func (e *VersionError) Error() string { return fmt.Sprintf("unknown version %q", e.Version) }
+
+// Corrupt says that err is why a whole file can't be understood.
+func Corrupt(file string, err error) error {
+	return &CorruptError{File: file, Position: -1, Reason: err.Error(), Err: err}
 }
 
 func corrupt(file string, pos int64, format string, args ...any) error {

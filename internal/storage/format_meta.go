@@ -55,7 +55,7 @@ func decodeMeta(b []byte) (Meta, error) {
 	// Kafka takes a file without a version for one of ZooKeeper's.
 	if v, ok := p.Get("version"); ok {
 		if m.Version, err = strconv.Atoi(strings.TrimSpace(v)); err != nil || m.Version < 0 || m.Version > 1 {
-			return m, fmt.Errorf("unknown version %q", v)
+			return m, &VersionError{v}
 		}
 	}
 	m.ClusterID, _ = p.Get("cluster.id")
@@ -92,7 +92,7 @@ func ReadMeta(fsys vfs.FS, dir string) (Meta, error) {
 	}
 	m, err := decodeMeta(b)
 	if err != nil {
-		return m, corrupt(name, -1, "%v", err)
+		return m, Corrupt(name, err)
 	}
 	return m, nil
 }
@@ -112,7 +112,11 @@ func decodePartitionMetadata(b []byte) (kafka.TopicID, error) {
 		return kafka.TopicID{}, fmt.Errorf("%d lines instead of two", len(lines))
 	}
 	version, ok := strings.CutPrefix(lines[0], "version: ")
-	if !ok || strings.TrimSpace(version) != "0" {
+	version = strings.TrimSpace(version)
+	if _, err := strconv.ParseUint(version, 10, 15); ok && err == nil && version != "0" {
+		return kafka.TopicID{}, &VersionError{version}
+	}
+	if !ok || version != "0" {
 		return kafka.TopicID{}, fmt.Errorf("malformed line %q", clip([]byte(lines[0])))
 	}
 	id, ok := strings.CutPrefix(lines[1], "topic_id: ")

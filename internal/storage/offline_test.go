@@ -152,3 +152,38 @@ func TestDiskErrorsTakeTheDirectoryOffline(t *testing.T) {
 		}
 	}
 }
+
+// TestSegmentVanishesAtOpening: a segment that is listed and then isn't there, as a symbolic link to nothing is, is the partition's fault,
+// not the disk's.
+func TestSegmentVanishesAtOpening(t *testing.T) {
+	fsys := vfs.NewMem()
+	d, l := faultLog(t, fsys, DefaultConfig())
+	if _, err := plain(l, 300); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Close(1); err != nil {
+		t.Fatal(err)
+	}
+	d = newDir(t, fsys)
+	dirs, err := d.Partitions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fsys.SetFault(func(op vfs.Op) error {
+		if op.Kind == vfs.OpStat && strings.HasSuffix(op.Name, ".log") {
+			return &fs.PathError{Op: "stat", Path: op.Name, Err: syscall.ENOENT}
+		}
+		return nil
+	})
+	_, _, err = d.Open(dirs[0], DefaultConfig(), time.UnixMilli(1_000_000))
+	var c *CorruptError
+	if !errors.As(err, &c) || !strings.HasSuffix(c.File, "/00000000000000000000.log") {
+		t.Errorf("%v", err)
+	}
+	if err := d.Err(); err != nil {
+		t.Errorf("the directory says %v", err)
+	}
+	if d.Doubt() == nil {
+		t.Error("the directory would get a mark of a clean shutdown")
+	}
+}

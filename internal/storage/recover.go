@@ -272,6 +272,9 @@ func (l *Log) findSegments(names []string, r *Recovery) ([]*segment, error) {
 		switch suffix {
 		case logSuffix:
 			st, err := l.fs.Stat(l.path + "/" + name)
+			if isNotExist(err) {
+				return nil, corrupt(l.path+"/"+name, -1, "it is a link to nothing, or somebody has just removed it")
+			}
 			if err != nil {
 				return nil, fmt.Errorf("open segment: %w", err)
 			}
@@ -322,7 +325,7 @@ func (l *Log) loadSmallFiles(names []string, segments []*segment, r *Recovery) e
 		b = bytes.TrimRight(b, "\x00")
 		if l.topicID, err = decodePartitionMetadata(b); err != nil {
 			if !strings.HasPrefix("version: 0\ntopic_id: ", string(b[:min(len(b), 21)])) {
-				return corrupt(name, -1, "%v", err)
+				return Corrupt(name, err)
 			}
 			// A power cut before the first Flush leaves it empty or short. The owner knows the id from the metadata.
 			r.note("%v: waiting for the topic id from the metadata", corrupt(name, -1, "%v", err))

@@ -47,9 +47,6 @@ type opening struct {
 
 func (d *dirLoop) load(ctx context.Context, config func(p kafka.TopicPartition) storage.Config) error {
 	began := time.Now()
-	for _, n := range d.dir.Notes() {
-		d.o.Log.Warn("log directory", "dir", d.dir.Path(), "note", n)
-	}
 	all, err := d.dir.Partitions()
 	if err != nil {
 		return err
@@ -162,7 +159,7 @@ func (d *dirLoop) open(o *opening, p *progress) (storage.Recovery, bool) {
 	if err == nil {
 		return r, true
 	}
-	d.o.Log.Error("log could not be opened", "partition", o.Partition, "dir", d.dir.Path(), "name", o.Name, "error", err)
+	d.o.Log.Error("log could not be opened and is offline", "partition", o.Partition, "dir", d.dir.Path(), "name", o.Name, "error", err)
 	if o.Kind == storage.Future {
 		// The replica that it is a copy of may be whole.
 		if d.dir.Err() == nil {

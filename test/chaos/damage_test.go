@@ -28,6 +28,7 @@ const (
 	offline             // partition t-0 is offline, and what can't be made anew is as it was; the others serve
 	served              // all records are served
 	fewer               // the node serves; t-0 has lost records, and it says so
+	anew                // t-0 is gone and begins anew, and the node says so
 	gapped              // the node serves all that is left of t-0, whose files are as they were, and says what is missing
 )
 
@@ -40,7 +41,7 @@ type damage struct {
 	says   string // what the output must match
 }
 
-// on changes the bytes of the file that a pattern names; more than one file is an error.
+// on changes the bytes of the file that a pattern names, the last of them; nil removes the file, and no change a whole directory.
 func on(pattern string, change func(b []byte) []byte) func(t *testing.T, one, two string) {
 	return func(t *testing.T, one, two string) {
 		t.Helper()
@@ -49,6 +50,12 @@ func on(pattern string, change func(b []byte) []byte) func(t *testing.T, one, tw
 			t.Fatalf("%s: %v %v", pattern, names, err)
 		}
 		name := slices.Max(names)
+		if change == nil {
+			if err := os.RemoveAll(name); err != nil {
+				t.Fatal(err)
+			}
+			return
+		}
 		b, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
@@ -111,11 +118,23 @@ func replaced(old, new string) func(b []byte) []byte {
 	return func(b []byte) []byte { return []byte(strings.Replace(string(b), old, new, 1)) }
 }
 
+// withoutLast takes the last batch off a file of batches.
+func withoutLast(b []byte) []byte {
+	last := 0
+	for pos := 0; pos < len(b); pos += batches.Batch(b[pos:]).Size() {
+		last = pos
+	}
+	return b[:last]
+}
+
+const metadataGone = `one/__cluster_metadata-0 has no record, but everything below offset \d+ was synced there[\s\S]*from a backup`
+
 var damages = []damage{
-	{name: "meta.properties is empty", do: on("{ONE}/meta.properties", nothing), is: refusedStart, says: `one/meta\.properties`},
-	{name: "meta.properties is garbage", do: on("{TWO}/meta.properties", garbage), is: refusedStart, says: `two/meta\.properties`},
-	{name: "meta.properties is missing in one directory", do: on("{TWO}/meta.properties", gone), is: refusedStart, says: `meta\.properties.* two|two.*format|meta\.properties`},
-	{name: "meta.properties of a later Kafka", do: on("{TWO}/meta.properties", replaced("version=1", "version=2")), is: refusedStart, says: `two/meta\.properties.*version`},
+	{name: "meta.properties is empty", do: on("{ONE}/meta.properties", nothing), is: refusedStart, says: `one/meta\.properties is corrupt: node ID not found[\s\S]*node\.id=1, cluster\.id=\S{22}, and directory\.id=`},
+	{name: "meta.properties is garbage", do: on("{TWO}/meta.properties", garbage), is: refusedStart, says: `two/meta\.properties is corrupt: node ID not found[\s\S]*node\.id=1, cluster\.id=\S{22}, and directory\.id=`},
+	{name: "meta.properties is missing in one directory", do: on("{TWO}/meta.properties", gone), is: refusedStart, says: "No `meta\\.properties` found in .*two [\\s\\S]*disk is mounted[\\s\\S]*out of log\\.dirs"},
+	{name: "meta.properties of a later Kafka", do: on("{TWO}/meta.properties", replaced("version=1", "version=2")), is: refusedStart, says: `two/meta\.properties is corrupt: unknown version "2"[\s\S]*start that version`},
+	{name: "meta.properties has an id that is none", do: on("{TWO}/meta.properties", replaced("directory.id=", "directory.id=x")), is: refusedStart, says: `two/meta\.properties is corrupt: directory\.id[\s\S]*node\.id=1, cluster\.id=`},
 	{name: "two directories of the same id", do: func(t *testing.T, one, two string) {
 		b, err := os.ReadFile(one + "/meta.properties")
 		if err == nil {
@@ -137,11 +156,22 @@ var damages = []damage{
 			t.Fatal(err)
 		}
 	}, is: refusedStart, says: `Found directory .*one/photos`},
-	{name: "quorum-state is garbage", do: on("{ONE}/__cluster_metadata-0/quorum-state", garbage), is: refusedStart, says: `__cluster_metadata-0/quorum-state`},
-	{name: "quorum-state of a later Kafka", do: on("{ONE}/__cluster_metadata-0/quorum-state", replaced(`"data_version":0`, `"data_version":7`)), is: refusedStart, says: `quorum-state: data_version`},
-	{name: "the first checkpoint is garbage", do: on("{ONE}/__cluster_metadata-0/*.checkpoint", garbage), is: refusedStart, says: `__cluster_metadata-0/.*\.checkpoint`},
-	{name: "a bit of the metadata log", do: on("{ONE}/__cluster_metadata-0/*.log", flip(0.5)), is: refusedStart, says: `__cluster_metadata-0/.*\.log is corrupt at byte`},
+	{name: "quorum-state is garbage", do: on("{ONE}/__cluster_metadata-0/quorum-state", garbage), is: refusedStart, says: `__cluster_metadata-0/quorum-state is corrupt[\s\S]*Move .*quorum-state away: it is written anew`},
+	{name: "quorum-state of a later Kafka", do: on("{ONE}/__cluster_metadata-0/quorum-state", replaced(`"data_version":0`, `"data_version":7`)), is: refusedStart, says: `quorum-state is corrupt: data_version: unknown version "7"[\s\S]*start that version`},
+	{name: "the first checkpoint is garbage", do: on("{ONE}/__cluster_metadata-0/*.checkpoint", garbage), is: refusedStart, says: `__cluster_metadata-0/.*\.checkpoint[\s\S]*from a backup`},
+	{name: "a bit of the metadata log", do: on("{ONE}/__cluster_metadata-0/*.log", flip(0.5)), is: refusedStart, says: `__cluster_metadata-0/.*\.log is corrupt at byte[\s\S]*from a backup`},
 	{name: "a bit of the metadata log, after a kill", killed: true, do: on("{ONE}/__cluster_metadata-0/*.log", flip(0.2)), is: refusedStart, says: `__cluster_metadata-0/.*\.log is corrupt at byte`},
+
+	{name: "partition.metadata of the metadata log is garbage", do: on("{ONE}/__cluster_metadata-0/partition.metadata", garbage), is: refusedStart, says: `__cluster_metadata-0/partition\.metadata is corrupt[\s\S]*Move .*partition\.metadata away`},
+	{name: "the metadata log is missing", do: on("{ONE}/__cluster_metadata-0", nil), is: refusedStart, says: metadataGone},
+	{name: "the metadata log is missing, after a kill", killed: true, do: on("{ONE}/__cluster_metadata-0", nil), is: refusedStart, says: metadataGone},
+	{name: "the metadata log's segment is missing", do: on("{ONE}/__cluster_metadata-0/*.log", gone), is: refusedStart, says: metadataGone},
+	{name: "the metadata log's segment is empty", do: on("{ONE}/__cluster_metadata-0/*.log", nothing), is: refusedStart, says: metadataGone},
+	{name: "the metadata log is missing, whose recovery point Kafka does not write", do: func(t *testing.T, one, two string) {
+		on("{ONE}/__cluster_metadata-0", nil)(t, one, two)
+		on("{ONE}/recovery-point-offset-checkpoint", gone)(t, one, two)
+	}, is: refusedStart, says: `one/__cluster_metadata-0 has no record, but there are partitions, such as .*one/\S+-0[\s\S]*from a backup`},
+	{name: "the last batch of the metadata log is missing", do: on("{ONE}/__cluster_metadata-0/*.log", withoutLast), is: refusedStart, says: `one/__cluster_metadata-0 ends at offset \d+, but everything below \d+ was synced[\s\S]*from a backup`},
 
 	{name: "the metadata log of a later Kafka", do: on("{ONE}/__cluster_metadata-0/*.log", laterLevel), is: refusedStart, says: `No MetadataVersion with feature level 9999\. Valid feature levels are from 7 to \d+\. It is that of the metadata log in .*one[\s\S]*kafka-features\.sh downgrade --metadata 4\.4-IV2`},
 	{name: "a metadata snapshot of a later Kafka", do: func(t *testing.T, one, _ string) {
@@ -168,9 +198,10 @@ var damages = []damage{
 	{name: "the recovery points are garbage, after a kill", killed: true, do: on("{ONE}/recovery-point-offset-checkpoint", garbage), is: served, says: `one/recovery-point-offset-checkpoint is corrupt`},
 	{name: "the high watermarks are empty", do: on("{ONE}/replication-offset-checkpoint", nothing), is: served, says: `one/replication-offset-checkpoint is corrupt|Loaded`},
 	{name: "the log starts of a later Kafka", do: on("{ONE}/log-start-offset-checkpoint", replaced("0\n", "1\n")), is: served, says: `one/log-start-offset-checkpoint is corrupt.*version`},
-	{name: "partition.metadata is garbage", do: on("{ONE}/t-0/partition.metadata", garbage), is: offline, says: `t-0/partition\.metadata is corrupt`},
-	{name: "partition.metadata of a later Kafka", do: on("{ONE}/t-0/partition.metadata", replaced("version: 0", "version: 3")), is: offline, says: `t-0/partition\.metadata.*version`},
+	{name: "partition.metadata is garbage", do: on("{ONE}/t-0/partition.metadata", garbage), is: offline, says: `t-0/partition\.metadata is corrupt.*move the file away: it is written anew`},
+	{name: "partition.metadata of a later Kafka", do: on("{ONE}/t-0/partition.metadata", replaced("version: 0", "version: 3")), is: offline, says: `t-0/partition\.metadata is corrupt: unknown version "3".*start that version`},
 	{name: "partition.metadata is missing", do: on("{ONE}/t-0/partition.metadata", gone), is: served, says: `Loaded`},
+	{name: "a partition's directory is missing", do: on("{ONE}/t-0", nil), is: anew, says: `WARN partition's directory is missing.*partition=t-0 .*everything below offset \d+ of \S*one/t-0 was synced there: .*put the directory back`},
 	{name: "the leader epochs are garbage", do: on("{ONE}/t-0/leader-epoch-checkpoint", garbage), is: served, says: `t-0/leader-epoch-checkpoint is corrupt`},
 	{name: "an index is garbage", do: on("{ONE}/t-0/00000000000000000000.index", garbage), is: served, says: `Loaded`},
 	{name: "an index is missing", do: on("{ONE}/t-0/00000000000000000000.index", gone), is: served, says: `Loaded`},
@@ -224,7 +255,10 @@ func TestDamage(t *testing.T) {
 				}
 				return
 			}
-			bad := kept(t, one+"/t-0")
+			bad := ""
+			if d.is != anew {
+				bad = kept(t, one+"/t-0")
+			}
 			if _, err := n.Start(); err != nil {
 				t.Fatal(err)
 			}
@@ -235,6 +269,10 @@ func TestDamage(t *testing.T) {
 				case p == 0 && d.is == fewer:
 					if got[p] == 0 || got[p] >= want {
 						t.Errorf("t-0 has %d records of %d", got[p], want)
+					}
+				case p == 0 && d.is == anew:
+					if got[p] != 0 {
+						t.Errorf("t-0 has %d records, want none", got[p])
 					}
 				case p == 0 && d.is == offline:
 					if got[p] >= 0 {
