@@ -25,11 +25,15 @@ func TestMetadataLost(t *testing.T) {
 		{"partitions, alone", "", "", "t-0", "m/one/__cluster_metadata-0 has no record, but there are partitions, such as m/two/t-0", "no other controller"},
 		{"strays, alone", "", "", "t-0.0123456789abcdef0123456789abcdef-stray", "", ""},
 		{"synced, one of three", ",2@127.0.0.1:1,3@127.0.0.1:1", "0\n1\n__cluster_metadata 0 40\n", "", "everything below offset 40 was synced there", "take the line of __cluster_metadata out of m/one/recovery-point-offset-checkpoint"},
-		{"partitions, one of three", ",2@127.0.0.1:1,3@127.0.0.1:1", "", "t-0", "", ""}, // its disk may have been replaced
+		{"partitions, a broker alone", "", "", "t-0", "", ""}, // the metadata log's disk may have been replaced
 	} {
 		c, wait := configure(t, "m", "log.dirs=m/one,m/two"), 20*time.Second
 		if test.voters != "" {
 			c = configure(t, "m", "log.dirs=m/one,m/two", "controller.quorum.voters="+c.Text("controller.quorum.voters")+test.voters)
+		}
+		if strings.Contains(test.name, "a broker") {
+			own, _, _ := strings.Cut(c.Text("listeners"), ",")
+			c = configure(t, "m", "log.dirs=m/one,m/two", "process.roles=broker", "listeners="+own, "controller.quorum.voters=2@127.0.0.1:1")
 			wait = 200 * time.Millisecond // for a quorum that never comes
 		}
 		fsys := vfs.NewMem()
