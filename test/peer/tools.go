@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // Result is what a program did.
@@ -45,7 +46,7 @@ func Home() (string, error) {
 // StartTools compiles the Java programs given besides ToolHost.java, if that was not done before, and starts the JVM.
 func StartTools(programs ...string) (*Tools, error) { return startTools("", programs) }
 
-// StartToolsAndShell is StartTools with the metadata shell, which is not among the usual jars; its class is MetadataShell.
+// StartToolsAndShell is StartTools with the metadata shell, which is not among the usual jars.
 func StartToolsAndShell(programs ...string) (*Tools, error) {
 	shell, err := output(exec.Command(filepath.Join(here(), "install"), "4.4.0/shell"))
 	if err != nil {
@@ -54,9 +55,9 @@ func StartToolsAndShell(programs ...string) (*Tools, error) {
 	return startTools(shell, programs)
 }
 
-// MetadataShell is the class of the metadata shell. The registry has its jar at 4.3.1 only; behind the 4.4.0 classes it reads
+// metadataShell is the class of the metadata shell. The registry has its jar at 4.3.1 only; behind the 4.4.0 classes it reads
 // what 4.4 wrote.
-const MetadataShell = "org.apache.kafka.shell.MetadataShell"
+const metadataShell = "org.apache.kafka.shell.MetadataShell"
 
 func startTools(shell string, programs []string) (*Tools, error) {
 	home, err := Home()
@@ -139,8 +140,24 @@ func output(c *exec.Cmd) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// Run runs a tool by Kafka's name without kafka-, or a class of the JVM's class path, and waits for its end.
+// Run runs a tool by Kafka's name without kafka-, or a class of the JVM's class path, and waits a minute at most for its end.
 func (t *Tools) Run(tool, stdin string, args ...string) (Result, error) {
+	return t.run(tool, stdin, time.Minute, args)
+}
+
+// Shell runs the metadata shell of tools that were started with it until its answer is right, ten times at most. Now and then the shell
+// answers before it has read the file, or waits for ever, whoever wrote the file; so it gets three seconds each time.
+func (t *Tools) Shell(right func(Result) bool, args ...string) (r Result, err error) {
+	for range 10 {
+		if r, err = t.run(metadataShell, "", 3*time.Second, args); err != nil || right(r) {
+			return r, err
+		}
+	}
+	return r, fmt.Errorf("metadata-shell %s ended with %d and printed, at the last of ten times:\n%s%s", strings.Join(args, " "), r.Exit, r.Stdout, tail(r.Stderr, 1000))
+}
+
+// run waits for the tool's end as long as given, in whole seconds; then its exit is 124.
+func (t *Tools) run(tool, stdin string, limit time.Duration, args []string) (Result, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	class, ok := t.classes[tool]
@@ -157,7 +174,7 @@ func (t *Tools) Run(tool, stdin string, args ...string) (Result, error) {
 	if args == nil {
 		args = []string{}
 	}
-	q, err := json.Marshal(map[string]any{"class": class, "argv": args, "stdin": stdin, "timeout": 60})
+	q, err := json.Marshal(map[string]any{"class": class, "argv": args, "stdin": stdin, "timeout": int(limit.Seconds())})
 	if err != nil {
 		return Result{}, err
 	}

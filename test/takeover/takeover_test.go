@@ -34,34 +34,56 @@ var served = []string{"cluster", "quorum", "topics", "features"}
 // kept are those that only Kafka answers, from what Highwater left it.
 var kept = []string{"quotas", "scram", "acls"}
 
+// kafkas is a directory that Kafka wrote.
+type kafkas struct {
+	name, expect string
+	version      string // of the Kafka that takes it back
+	own          bool   // expect is of a Kafka that differs in the epoch of the newest record's time
+	clean        bool   // it was stopped cleanly
+	shell        bool   // expect has a metadata-shell
+}
+
+var fromKafka = []kafkas{
+	{"single-4.4", "single-4.4.expect", "", false, true, true},
+	{"single-4.4-unclean", "single-4.4-unclean.expect", "", false, false, false},
+	{"single-4.4-torn", "single-4.4-torn.expect", "", false, false, false},
+	{"jbod-4.4", "jbod-4.4.expect", "", false, true, false},
+	{"3.9.2-single", "3.9.2-single.expect/4.4", "", false, true, false},
+	{"3.3.2-single", "3.3.2-single.expect/own", "3.3.2", true, true, false},
+	{"3.9.2-migrated", "3.9.2-migrated.expect/own", "3.9.2", false, true, false},
+}
+
+// complaints is what Kafka's dump-log finds wrong with the directory as Kafka left it. It ends at an index that is half zeros, as a kill
+// leaves them.
+func (k kafkas) complaints(t *testing.T, d *directory) map[string]bool {
+	t.Helper()
+	if !k.clean {
+		return nil
+	}
+	return d.complaints(t)
+}
+
+// comparable takes out of the answers what the Kafka that takes the directory back answers otherwise than Highwater.
+func (k kafkas) comparable(all ...*answers) {
+	if k.own {
+		ignoreNewestEpoch(all...)
+	}
+	if strings.HasPrefix(k.version, "3.") {
+		ignoreTimes("v0-", all...)
+	}
+}
+
 // TestTakeOver lets Highwater take over each of Kafka's directories, and hands it back, twice: after a clean stop and after a kill. The
 // nodes are one each, but for the migrated cluster, which has a controller of its own.
 func TestTakeOver(t *testing.T) {
-	for _, c := range []struct {
-		name, expect string
-		version      string // of the Kafka that takes it back
-		own          bool   // expect is of a Kafka that differs in the epoch of the newest record's time
-		clean        bool
-		shell        bool // expect has a metadata-shell
-	}{
-		{"single-4.4", "single-4.4.expect", "", false, true, true},
-		{"single-4.4-unclean", "single-4.4-unclean.expect", "", false, false, false},
-		{"single-4.4-torn", "single-4.4-torn.expect", "", false, false, false},
-		{"jbod-4.4", "jbod-4.4.expect", "", false, true, false},
-		{"3.9.2-single", "3.9.2-single.expect/4.4", "", false, true, false},
-		{"3.3.2-single", "3.3.2-single.expect/own", "3.3.2", true, true, false},
-		{"3.9.2-migrated", "3.9.2-migrated.expect/own", "3.9.2", false, true, false},
-	} {
+	for _, c := range fromKafka {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			d := unpack(t, c.name, false)
 			r := rand.New(rand.NewPCG(1, 2))
 			want := expected(t, c.expect)
 			properties := slices.Concat(quiet, alone)
-			var wrong map[string]bool
-			if c.clean { // else the tool ends at an index that is half zeros
-				wrong = d.complaints(t)
-			}
+			wrong := c.complaints(t, d)
 
 			// Highwater finds what Kafka finds.
 			n := d.start(t, peer.Highwater, "", properties...)
@@ -71,7 +93,6 @@ func TestTakeOver(t *testing.T) {
 				ignoreNewestEpoch(want, found)
 			}
 			sameOffsets(t, want, found, true)
-			older := strings.HasPrefix(c.version, "3.")
 			sameAdmin(t, want, found, served...)
 			sameConfigs(t, want, found, "TOPIC", "BROKER")
 			// It writes, and stops cleanly.
@@ -89,12 +110,7 @@ func TestTakeOver(t *testing.T) {
 			n = d.start(t, peer.Kafka, c.version, properties...)
 			back := d.ask(t, n)
 			sameRecords(t, state, back)
-			if c.own {
-				ignoreNewestEpoch(state, back)
-			}
-			if older {
-				ignoreTimes("v0-", state, back)
-			}
+			c.comparable(state, back)
 			sameOffsets(t, state, back, false)
 			sameAdmin(t, state, back, served...)
 			sameConfigs(t, state, back, "TOPIC", "BROKER")
@@ -111,12 +127,7 @@ func TestTakeOver(t *testing.T) {
 			n = d.start(t, peer.Highwater, "", properties...)
 			found = d.ask(t, n)
 			sameRecords(t, state, found)
-			if c.own {
-				ignoreNewestEpoch(state, found)
-			}
-			if older {
-				ignoreTimes("v0-", state, found)
-			}
+			c.comparable(state, found)
 			sameOffsets(t, state, found, false)
 			sameAdmin(t, state, found, served...)
 			sameConfigs(t, state, found, "TOPIC", "BROKER")
@@ -131,12 +142,7 @@ func TestTakeOver(t *testing.T) {
 			n = d.start(t, peer.Kafka, c.version, properties...)
 			back = d.ask(t, n)
 			sameRecords(t, state, back)
-			if c.own {
-				ignoreNewestEpoch(state, back)
-			}
-			if older {
-				ignoreTimes("v0-", state, back)
-			}
+			c.comparable(state, back)
 			sameOffsets(t, state, back, false)
 			sameAdmin(t, state, back, served...)
 			sameConfigs(t, want, back, "GROUP", "CLIENT_METRICS")

@@ -1,10 +1,10 @@
 package takeover
 
 import (
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -140,61 +140,101 @@ func (h *home) keepsImage(t *testing.T, expect string) {
 	}
 	paths := slices.Sorted(maps.Keys(want))
 	wrong := ""
-	for range 5 { // it sometimes answers before it has read the whole file
-		r := tools(t).Must(t, peer.MetadataShell, "", append([]string{"-s", newest, "cat"}, paths...)...)
+	_, err = tools(t).Shell(func(r peer.Result) bool {
 		got := strings.Split(strings.TrimSuffix(r.Stdout, "\n"), "\n")
 		wrong = ""
 		for i, path := range paths {
 			if len(got) != len(paths) {
-				wrong = fmt.Sprintf("%d lines, %d wanted:\n%s", len(got), len(paths), r.Stdout)
+				wrong = fmt.Sprintf("%d lines, %d wanted", len(got), len(paths))
 				break
 			}
 			if got[i] != want[path] {
 				wrong += fmt.Sprintf("%s is %q, was %q\n", path, got[i], want[path])
 			}
 		}
-		if wrong == "" {
-			return
-		}
+		return wrong == ""
+	}, append([]string{"-s", newest, "cat"}, paths...)...)
+	if err != nil {
+		t.Errorf("%s\n%v", wrong, err)
 	}
-	t.Errorf("metadata-shell of %s: %s", filepath.Base(newest), wrong)
 }
 
-// readByShell reads each node's metadata with Kafka's metadata shell, its log if that begins at 0 and else its newest snapshot, and
-// demands that it has the topics that the broker had at last; a snapshot, which may be older, has only such topics.
+// readByShell reads every file of each node's metadata that Kafka's metadata shell can read, whoever wrote it: the snapshots, and the log
+// from 0; it cannot begin in the middle. It demands the topics that dump-log finds in the file, and in a log that is whole those that the
+// broker had at last.
 func (d *directory) readByShell(t *testing.T, last *answers) {
 	t.Helper()
 	topics, _ := last.admin["topics"].(map[string]any)
-	want := slices.Sorted(maps.Keys(topics))
-	if len(want) == 0 {
+	if len(topics) == 0 {
 		t.Fatal("no topics to look for")
 	}
 	for _, h := range d.ordered() {
 		dir := filepath.Join(h.logDirs()[0], "__cluster_metadata-0")
-		file := filepath.Join(dir, "00000000000000000000.log")
-		right := func(got []string) bool { return slices.Equal(got, want) }
-		if _, err := os.Stat(file); err != nil {
-			snapshots, err := filepath.Glob(filepath.Join(dir, "*.checkpoint"))
-			if err != nil || len(snapshots) == 0 {
-				t.Fatalf("neither the log's beginning nor a snapshot in %s (%v)", dir, err)
+		files, err := filepath.Glob(filepath.Join(dir, "*.checkpoint"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		logs, err := filepath.Glob(filepath.Join(dir, "*.log"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		first := filepath.Join(dir, "00000000000000000000.log")
+		if slices.Contains(logs, first) {
+			files = append(files, first)
+		}
+		if len(files) == 0 {
+			t.Errorf("neither the log's beginning nor a snapshot in %s", dir)
+		}
+		for _, file := range files {
+			want := topicsIn(t, file)
+			if file == first && len(logs) == 1 && !slices.Equal(want, slices.Sorted(maps.Keys(topics))) {
+				t.Errorf("node %d: %s ends with the topics %q, and the broker had %q", h.id, filepath.Base(file), want, slices.Sorted(maps.Keys(topics)))
 			}
-			file = slices.Max(snapshots)
-			right = func(got []string) bool {
-				return len(got) > 0 && !slices.ContainsFunc(got, func(topic string) bool { return !slices.Contains(want, topic) })
+			read := func(r peer.Result) bool {
+				return r.Exit == 0 && slices.Equal(slices.Sorted(slices.Values(strings.Fields(r.Stdout))), want)
+			}
+			ask := []string{"ls", "/image/topics/byName"}
+			if len(want) == 0 { // which it also prints if it has not read the file
+				read = func(r peer.Result) bool { return r.Exit == 0 && strings.HasPrefix(r.Stdout, "Optional[") }
+				ask = []string{"cat", "/image/features/metadataVersion"}
+			}
+			_, err := tools(t).Shell(read, append([]string{"-s", file}, ask...)...)
+			if err != nil {
+				t.Errorf("node %d: there are the topics %q: %v", h.id, want, err)
 			}
 		}
-		var got []string
-		var r peer.Result
-		for range 5 { // it sometimes answers before it has read the whole file
-			r = tools(t).Must(t, peer.MetadataShell, "", "-s", file, "ls", "/image/topics/byName")
-			if got = slices.Sorted(slices.Values(strings.Fields(r.Stdout))); right(got) {
-				break
-			}
+		t.Logf("node %d: metadata-shell read %d files", h.id, len(files))
+	}
+}
+
+// topicsIn are the topics that there are at the end of a metadata log or snapshot, by Kafka's dump-log.
+func topicsIn(t *testing.T, file string) []string {
+	t.Helper()
+	r := tools(t).Must(t, "dump-log", "", "--cluster-metadata-decoder", "--files", file)
+	if r.Exit != 0 {
+		t.Fatalf("dump-log of %s ended with %d: %s", file, r.Exit, tail(r.Stderr, 1000))
+	}
+	names := map[string]string{} // by id
+	for l := range strings.SplitSeq(r.Stdout, "\n") {
+		_, payload, ok := strings.Cut(l, "payload: ")
+		if !ok || !strings.Contains(payload, "TOPIC_RECORD") {
+			continue
 		}
-		if !right(got) {
-			t.Errorf("node %d: metadata-shell finds the topics %q in %s, and there are %q\n%s", h.id, got, filepath.Base(file), want, tail(r.Stderr, 1000))
+		var record struct {
+			Type string
+			Data struct{ Name, TopicID string }
+		}
+		if err := json.Unmarshal([]byte(payload), &record); err != nil {
+			t.Fatalf("%s: %v", l, err)
+		}
+		switch record.Type {
+		case "TOPIC_RECORD":
+			names[record.Data.TopicID] = record.Data.Name
+		case "REMOVE_TOPIC_RECORD":
+			delete(names, record.Data.TopicID)
 		}
 	}
+	return slices.Sorted(maps.Values(names))
 }
 
 // noComplaints is that of all nodes.
