@@ -2,9 +2,11 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -69,10 +71,14 @@ func cleanStarts(r *rival, o *options, put func(row string, value float64)) erro
 	if err != nil {
 		return err
 	}
+	limit, err := descriptorLimit()
+	if err != nil {
+		return err
+	}
 	made := 0
 	for _, n := range counts {
-		if r.name == string(peer.Kafka) && n > 10_000 {
-			continue // it needs more descriptors and memory than a machine gives it unasked
+		if r.name == string(peer.Kafka) && n+kafkaBesides > limit {
+			continue // at its start it would end with "Too many open files"
 		}
 		begin := time.Now()
 		if err := makePartitions(r.addr, made, n); err != nil {
@@ -111,6 +117,18 @@ func cleanStarts(r *rival, o *options, put func(row string, value float64)) erro
 
 func startRow(n int) string  { return fmt.Sprintf("clean start, %d partitions", n) }
 func memoryRow(n int) string { return fmt.Sprintf("memory, %d partitions", n) }
+
+// kafkaBesides is how many descriptors Kafka needs besides one for each partition: jars, sockets, indexes on their way into memory.
+const kafkaBesides = 1500
+
+// descriptorLimit is how many descriptors a process may have here: the hard limit, to which the JVM and Highwater raise theirs.
+func descriptorLimit() (int, error) {
+	var l syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
+		return 0, fmt.Errorf("ask for the limit of descriptors: %w", err)
+	}
+	return int(min(l.Max, math.MaxInt32)), nil
+}
 
 // descriptors is how many a process has open.
 func descriptors(pid int) int {
