@@ -44,42 +44,43 @@ type configChange struct {
 // IncrementalAlterConfigs is API 44, versions 0 and 1. Each resource is changed wholly or not at all.
 func (c *Controller) IncrementalAlterConfigs(x Context, req *kmsg.IncrementalAlterConfigsRequest) Result {
 	resp := req.ResponseKind().(*kmsg.IncrementalAlterConfigsResponse)
+	records := c.alterEach(len(req.Resources), func(i int) metadata.Resource {
+		return metadata.Resource{Type: metadata.ResourceType(req.Resources[i].ResourceType), Name: req.Resources[i].ResourceName}
+	}, func(i int, res metadata.Resource) ([]Record, error) {
+		return c.incrementalAlter(&x, res, req.Resources[i].Configs)
+	}, func(i int, err error) {
+		out := kmsg.NewIncrementalAlterConfigsResponseResource()
+		out.ResourceType, out.ResourceName = req.Resources[i].ResourceType, req.Resources[i].ResourceName
+		setError(&out.ErrorCode, &out.ErrorMessage, err)
+		resp.Resources = append(resp.Resources, out)
+	})
+	return together(req, records, resp, req.ValidateOnly)
+}
+
+// alterEach alters those of n resources that are named once, and answers for each resource once.
+func (c *Controller) alterEach(n int, at func(i int) metadata.Resource, alter func(i int, res metadata.Resource) ([]Record, error), answer func(i int, err error)) []Record {
 	seen := make(map[metadata.Resource]int)
-	for i := range req.Resources {
-		seen[metadata.Resource{Type: metadata.ResourceType(req.Resources[i].ResourceType), Name: req.Resources[i].ResourceName}]++
+	for i := range n {
+		seen[at(i)]++
 	}
 	told := make(map[metadata.Resource]bool)
 	var records []Record
-	for i := range req.Resources {
-		q := &req.Resources[i]
-		res := metadata.Resource{Type: metadata.ResourceType(q.ResourceType), Name: q.ResourceName}
-		out := kmsg.NewIncrementalAlterConfigsResponseResource()
-		out.ResourceType, out.ResourceName = q.ResourceType, q.ResourceName
-		var add []Record
-		err := error(errDuplicateResource)
+	for i := range n {
+		res := at(i)
 		if seen[res] > 1 {
-			if told[res] {
-				continue
+			if !told[res] {
+				answer(i, errDuplicateResource)
 			}
 			told[res] = true
-		} else {
-			add, err = c.incrementalAlter(&x, res, q.Configs)
+			continue
 		}
-		if err != nil {
-			setError(&out.ErrorCode, &out.ErrorMessage, err)
-		} else {
+		add, err := alter(i, res)
+		if err == nil {
 			records = append(records, add...)
 		}
-		resp.Resources = append(resp.Resources, out)
+		answer(i, err)
 	}
-	records = append(records, c.clearELRs(records)...)
-	if len(records) > MaxRecords {
-		return Result{Response: ErrorResponse(req, tooLarge)}
-	}
-	if req.ValidateOnly {
-		records = nil
-	}
-	return atomic(records, resp)
+	return append(records, c.clearELRs(records)...)
 }
 
 func (c *Controller) incrementalAlter(x *Context, res metadata.Resource, ops []kmsg.IncrementalAlterConfigsRequestResourceConfig) ([]Record, error) {
@@ -164,54 +165,36 @@ func javaSplit(s string) []string {
 // AlterConfigs is API 33, versions 0 to 2: what is not named is deleted.
 func (c *Controller) AlterConfigs(x Context, req *kmsg.AlterConfigsRequest) Result {
 	resp := req.ResponseKind().(*kmsg.AlterConfigsResponse)
-	seen := make(map[metadata.Resource]int)
-	for i := range req.Resources {
-		seen[metadata.Resource{Type: metadata.ResourceType(req.Resources[i].ResourceType), Name: req.Resources[i].ResourceName}]++
-	}
-	told := make(map[metadata.Resource]bool)
-	var records []Record
-	for i := range req.Resources {
-		q := &req.Resources[i]
-		res := metadata.Resource{Type: metadata.ResourceType(q.ResourceType), Name: q.ResourceName}
+	records := c.alterEach(len(req.Resources), func(i int) metadata.Resource {
+		return metadata.Resource{Type: metadata.ResourceType(req.Resources[i].ResourceType), Name: req.Resources[i].ResourceName}
+	}, func(i int, res metadata.Resource) ([]Record, error) {
+		return c.replaceConfigs(&x, res, req.Resources[i].Configs)
+	}, func(i int, err error) {
 		out := kmsg.NewAlterConfigsResponseResource()
-		out.ResourceType, out.ResourceName = q.ResourceType, q.ResourceName
-		var add []Record
-		err := error(errDuplicateResource)
-		if seen[res] > 1 {
-			if told[res] {
-				continue
-			}
-			told[res] = true
-		} else if err = checkResourceType(res); err == nil {
-			now := c.Image().Config(res)
-			var set, drop []configChange
-			for _, e := range q.Configs {
-				set = append(set, configChange{e.Name, e.Value})
-			}
-			if now != nil {
-				for _, e := range now.Entries {
-					if !slices.ContainsFunc(q.Configs, func(o kmsg.AlterConfigsRequestResourceConfig) bool { return o.Name == e.Name }) {
-						drop = append(drop, configChange{e.Name, nil})
-					}
-				}
-			}
-			add, err = c.alter(&x, res, now, set, drop)
-		}
-		if err != nil {
-			setError(&out.ErrorCode, &out.ErrorMessage, err)
-		} else {
-			records = append(records, add...)
-		}
+		out.ResourceType, out.ResourceName = req.Resources[i].ResourceType, req.Resources[i].ResourceName
+		setError(&out.ErrorCode, &out.ErrorMessage, err)
 		resp.Resources = append(resp.Resources, out)
+	})
+	return together(req, records, resp, req.ValidateOnly)
+}
+
+func (c *Controller) replaceConfigs(x *Context, res metadata.Resource, configs []kmsg.AlterConfigsRequestResourceConfig) ([]Record, error) {
+	if err := checkResourceType(res); err != nil {
+		return nil, err
 	}
-	records = append(records, c.clearELRs(records)...)
-	if len(records) > MaxRecords {
-		return Result{Response: ErrorResponse(req, tooLarge)}
+	now := c.Image().Config(res)
+	var set, drop []configChange
+	for _, e := range configs {
+		set = append(set, configChange{e.Name, e.Value})
 	}
-	if req.ValidateOnly {
-		records = nil
+	if now != nil {
+		for _, e := range now.Entries {
+			if !slices.ContainsFunc(configs, func(o kmsg.AlterConfigsRequestResourceConfig) bool { return o.Name == e.Name }) {
+				drop = append(drop, configChange{e.Name, nil})
+			}
+		}
 	}
-	return atomic(records, resp)
+	return c.alter(x, res, now, set, drop)
 }
 
 func checkResourceType(r metadata.Resource) error {

@@ -74,10 +74,15 @@ func (c *Controller) CreateTopics(x Context, req *kmsg.CreateTopicsRequest) Resu
 		}
 		resp.Topics = append(resp.Topics, out)
 	}
+	return together(req, records, resp, req.ValidateOnly)
+}
+
+// together is the result of an operation whose records are written all or, if they are too many or it is only to be validated, not at all.
+func together(req kmsg.Request, records []Record, resp kmsg.Response, validateOnly bool) Result {
 	if len(records) > MaxRecords {
 		return Result{Response: ErrorResponse(req, tooLarge)}
 	}
-	if req.ValidateOnly {
+	if validateOnly {
 		records = nil
 	}
 	return atomic(records, resp)
@@ -403,13 +408,7 @@ func (c *Controller) CreatePartitions(x Context, req *kmsg.CreatePartitionsReque
 		}
 		resp.Topics = append(resp.Topics, out)
 	}
-	if len(records) > MaxRecords {
-		return Result{Response: ErrorResponse(req, tooLarge)}
-	}
-	if req.ValidateOnly {
-		records = nil
-	}
-	return atomic(records, resp)
+	return together(req, records, resp, req.ValidateOnly)
 }
 
 func (c *Controller) createPartitions(t *kmsg.CreatePartitionsRequestTopic) ([]Record, error) {
