@@ -99,19 +99,25 @@ func (r *Raft) mayChangeVoters(verb string) *kerr.Error {
 	return nil
 }
 
+// forChange is why a request that adds or removes a voter is not looked at: it is for another cluster or leader, or names no voter.
+func (r *Raft) forChange(clusterID *string, voter ReplicaKey, request string) *kerr.Error {
+	if !r.validClusterID(clusterID) {
+		return kerr.InconsistentClusterID.With("The given id \"%s\" doesn't match the cluster id \"%s\"", *clusterID, r.cfg.ClusterID)
+	}
+	if err := r.forLeader(r.epoch); err != nil {
+		return err
+	}
+	if voter.ID < 0 || voter.Directory.IsZero() {
+		return kerr.InvalidRequest.With("%s voter request didn't include a valid voter", request)
+	}
+	return nil
+}
+
 func (r *Raft) handleAddVoter(now time.Time, id uint64, m *kmsg.AddRaftVoterRequest) {
 	c := &voterChange{id: id, kind: addVoter, version: m.Version, ack: m.Version < 1 || m.AckWhenCommitted, last: -1}
 	c.key = ReplicaKey{kafka.BrokerID(m.VoterID), m.VoterDirectoryID}
-	if !r.validClusterID(m.ClusterID) {
-		r.answerChange(c, kerr.InconsistentClusterID.With("The given id \"%s\" doesn't match the cluster id \"%s\"", *m.ClusterID, r.cfg.ClusterID), nil)
-		return
-	}
-	if err := r.forLeader(r.epoch); err != nil {
+	if err := r.forChange(m.ClusterID, c.key, "Add"); err != nil {
 		r.answerChange(c, err, nil)
-		return
-	}
-	if m.VoterID < 0 || c.key.Directory.IsZero() {
-		r.answerChange(c, kerr.InvalidRequest.With("Add voter request didn't include a valid voter"), nil)
 		return
 	}
 	c.voter.Key = c.key
@@ -183,16 +189,8 @@ func (r *Raft) apiVersionsAnswered(now time.Time, m *kmsg.ApiVersionsResponse, e
 
 func (r *Raft) handleRemoveVoter(now time.Time, id uint64, m *kmsg.RemoveRaftVoterRequest) {
 	c := &voterChange{id: id, kind: removeVoter, version: m.Version, last: -1, key: ReplicaKey{kafka.BrokerID(m.VoterID), m.VoterDirectoryID}}
-	if !r.validClusterID(m.ClusterID) {
-		r.answerChange(c, kerr.InconsistentClusterID.With("The given id \"%s\" doesn't match the cluster id \"%s\"", *m.ClusterID, r.cfg.ClusterID), nil)
-		return
-	}
-	if err := r.forLeader(r.epoch); err != nil {
+	if err := r.forChange(m.ClusterID, c.key, "Remove"); err != nil {
 		r.answerChange(c, err, nil)
-		return
-	}
-	if m.VoterID < 0 || c.key.Directory.IsZero() {
-		r.answerChange(c, kerr.InvalidRequest.With("Remove voter request didn't include a valid voter"), nil)
 		return
 	}
 	if err := r.mayChangeVoters("removing"); err != nil {
