@@ -20,21 +20,16 @@ func (b *Broker) AlterConfigs(r *rpc.Request) *rpc.Pending {
 	if !decodeBody(r, req, slices.Clone(r.Body)) {
 		return nil
 	}
-	count := make(map[resourceID]int)
-	for i := range req.Resources {
-		count[resourceID{int8(req.Resources[i].ResourceType), req.Resources[i].ResourceName}]++
-	}
-	own := make([]*result, len(req.Resources))
 	onward := *req
-	onward.Resources = nil
-	for i := range req.Resources {
-		q := &req.Resources[i]
-		if err := b.checkLegacy(q, count[resourceID{int8(q.ResourceType), q.ResourceName}] > 1); err != nil {
-			own[i] = &result{err}
-			continue
+	var own []*result
+	own, onward.Resources = divide(req.Resources, func(q *kmsg.AlterConfigsRequestResource) resourceID {
+		return resourceID{int8(q.ResourceType), q.ResourceName}
+	}, func(q *kmsg.AlterConfigsRequestResource, duplicate bool) *result {
+		if err := b.checkLegacy(q, duplicate); err != nil {
+			return &result{err}
 		}
-		onward.Resources = append(onward.Resources, *q)
-	}
+		return nil
+	})
 	return b.alterRest(r, &onward, len(onward.Resources), func(m kmsg.Response, err error) kmsg.Response {
 		resp := kmsg.NewPtrAlterConfigsResponse()
 		answered, _ := m.(*kmsg.AlterConfigsResponse)

@@ -33,22 +33,14 @@ func (b *Broker) IncrementalAlterConfigs(r *rpc.Request) *rpc.Pending {
 	if !decodeBody(r, req, slices.Clone(r.Body)) {
 		return nil
 	}
-	count := make(map[resourceID]int)
-	for i := range req.Resources {
-		count[resourceID{int8(req.Resources[i].ResourceType), req.Resources[i].ResourceName}]++
-	}
-	own := make([]*result, len(req.Resources))
 	onward := *req
-	onward.Resources = nil
-	for i := range req.Resources {
-		q := &req.Resources[i]
-		done, err := b.checkIncremental(q, count[resourceID{int8(q.ResourceType), q.ResourceName}] > 1, req.ValidateOnly)
-		if done || err != nil {
-			own[i] = &result{err}
-			continue
+	var own []*result
+	own, onward.Resources = divide(req.Resources, incrementalID, func(q *kmsg.IncrementalAlterConfigsRequestResource, duplicate bool) *result {
+		if done, err := b.checkIncremental(q, duplicate, req.ValidateOnly); done || err != nil {
+			return &result{err}
 		}
-		onward.Resources = append(onward.Resources, *q)
-	}
+		return nil
+	})
 	return b.alterRest(r, &onward, len(onward.Resources), func(m kmsg.Response, err error) kmsg.Response {
 		resp := kmsg.NewPtrIncrementalAlterConfigsResponse()
 		answered, _ := m.(*kmsg.IncrementalAlterConfigsResponse)
@@ -78,6 +70,26 @@ type resourceID struct {
 
 // result is what the broker itself answers for a resource; nil where the controller does.
 type result struct{ err error }
+
+func incrementalID(q *kmsg.IncrementalAlterConfigsRequestResource) resourceID {
+	return resourceID{int8(q.ResourceType), q.ResourceName}
+}
+
+// divide asks for the broker's own answer to each resource, which may be named more than once; those without go onward.
+func divide[R any](resources []R, id func(*R) resourceID, answer func(q *R, duplicate bool) *result) (own []*result, onward []R) {
+	count := make(map[resourceID]int)
+	for i := range resources {
+		count[id(&resources[i])]++
+	}
+	own = make([]*result, len(resources))
+	for i := range resources {
+		q := &resources[i]
+		if own[i] = answer(q, count[id(q)] > 1); own[i] == nil {
+			onward = append(onward, *q)
+		}
+	}
+	return own, onward
+}
 
 // alterRest sends n resources on to the controller and answers with what join makes of its answer; with none at once.
 func (b *Broker) alterRest(r *rpc.Request, onward kmsg.Request, n int, join func(kmsg.Response, error) kmsg.Response) *rpc.Pending {

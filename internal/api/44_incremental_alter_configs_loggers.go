@@ -90,24 +90,17 @@ func (c *Controller) IncrementalAlterConfigs(r *rpc.Request) *rpc.Pending {
 	if !slices.ContainsFunc(req.Resources, isLogger) {
 		return c.decideRequest(r, req, body, nil)
 	}
-	count := make(map[resourceID]int)
-	for i := range req.Resources {
-		count[resourceID{int8(req.Resources[i].ResourceType), req.Resources[i].ResourceName}]++
-	}
-	own := make([]*result, len(req.Resources))
 	onward := *req
-	onward.Resources = nil
-	for i := range req.Resources {
-		q := &req.Resources[i]
+	var own []*result
+	own, onward.Resources = divide(req.Resources, incrementalID, func(q *kmsg.IncrementalAlterConfigsRequestResource, duplicate bool) *result {
 		switch {
 		case !isLogger(*q):
-			onward.Resources = append(onward.Resources, *q)
-		case count[resourceID{int8(q.ResourceType), q.ResourceName}] > 1:
-			own[i] = &result{kerr.InvalidRequest.With("Each resource must appear at most once.")}
-		default:
-			own[i] = &result{alterLoggers(c.Loggers, c.ID, q, req.ValidateOnly)}
+			return nil
+		case duplicate:
+			return &result{kerr.InvalidRequest.With("Each resource must appear at most once.")}
 		}
-	}
+		return &result{alterLoggers(c.Loggers, c.ID, q, req.ValidateOnly)}
+	})
 	join := func(m kmsg.Response) kmsg.Response {
 		resp := kmsg.NewPtrIncrementalAlterConfigsResponse()
 		answered, _ := m.(*kmsg.IncrementalAlterConfigsResponse)
