@@ -138,6 +138,29 @@ func (c *fsckCheck) metadata() {
 			}
 		}
 	}
+	if found == nil {
+		c.lost()
+	}
+}
+
+// lost tells of a metadata log that is not there, where there must have been one.
+func (c *fsckCheck) lost() {
+	for _, d := range c.dirs {
+		synced := d.offset(storage.RecoveryPointsFile, kafka.TopicPartition{Topic: kafka.ClusterMetadataTopic})
+		begun := c.config && d.path == c.metaDir && d.meta.Version == 1 && slices.ContainsFunc(c.dirs, func(d *fsckDir) bool {
+			return slices.ContainsFunc(d.dirs, func(p storage.PartitionDir) bool { return p.Kind == storage.Current })
+		})
+		if d.only != "" || synced <= 0 && !begun {
+			continue
+		}
+		text := "it is missing, and there are partitions"
+		if synced > 0 {
+			text = fmt.Sprintf("it is missing, and was synced up to offset %d", synced)
+		}
+		f := c.findings.add(fsckError, d.name(fsckMetadataDir), "metadata-lost", "begins an empty metadata log; if it is the only controller it knows no topic then, and renames the directories of all partitions to …-stray.", "%s", text)
+		f.Highwater = "does not start, if it has written the log or is the only controller."
+		f.WayOut = "restore the directory before the start; a node that is one of several controllers, or only a broker, fetches it from the leader."
+	}
 }
 
 // partitions checks all other partitions, several at a time.

@@ -293,6 +293,12 @@ func (p *fsckPartition) finishEpochs(end kafka.Offset) {
 			p.findings.add(fsckWarning, name, "leader-epochs", "drops the entry at its start.", "epoch %d begins at offset %d, beyond the log's end %d", e.Epoch, e.Start, end).at(-1, e.Start)
 		}
 	}
+	if len(p.epochs) > 0 && len(p.segments) > 0 && !p.meta {
+		// Retention takes the history along; only a kill in between leaves more of it.
+		if start := max(p.segments[0].base, p.logStart); p.clean && p.epochs[0].Start < start {
+			p.findings.add(fsckWarning, name, "leader-epochs", "cuts the history off before the log's start.", "it begins at offset %d, and the log at %d: if retention has not deleted what was in between, segments are missing", p.epochs[0].Start, start).at(-1, p.epochs[0].Start)
+		}
+	}
 	if p.epochsAbsent && p.walk.batches && p.dir.Kind != storage.Stray {
 		f := p.findings.add(fsckWarning, p.path, "leader-epochs", "goes on without a history: followers and consumers that ask where an epoch ends hear nothing.", "%s is missing", storage.EpochsFile)
 		if len(p.segments) > 0 && p.unflushed(0) {

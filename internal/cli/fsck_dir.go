@@ -105,6 +105,9 @@ func (d *fsckDir) readMeta() {
 	if err == nil {
 		d.meta, err = storage.ParseMeta(b)
 	}
+	if err == nil && d.meta.Version == 0 && d.meta.NodeID == kafka.NoBroker {
+		err = errors.New("node ID not found")
+	}
 	if err != nil {
 		f := d.findings.add(fsckError, name, "meta-properties", "takes the directory offline; ends if it is the last one or the metadata log's.", "%v", err)
 		f.Highwater = "does not start."

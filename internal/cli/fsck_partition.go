@@ -166,6 +166,9 @@ func (p *fsckPartition) list() bool {
 			indexes = append(indexes, name)
 		case ok && suffix == storage.SnapshotSuffix:
 			p.snapshots = append(p.snapshots, base)
+		case segmentSuffix(name):
+			p.findings.add(fsckError, p.name(name), "unknown-file", "ends at its start, as it looks for a number in the name.", "not a name of a segment's file").
+				Highwater = "passes it over."
 		default:
 			p.findings.add(fsckNote, p.name(name), "unknown-file", "passes it over.", "not a file of a partition")
 		}
@@ -365,4 +368,14 @@ func (p *fsckPartition) unflushed(i int) bool {
 		point = 0 // Kafka gives the metadata log none
 	}
 	return i+1 >= len(p.segments) || p.segments[i+1].base > point
+}
+
+// segmentSuffix tells whether a file has the ending of one of those of a segment for which Kafka looks.
+func segmentSuffix(name string) bool {
+	for _, suffix := range []string{storage.LogSuffix, storage.IndexSuffix, storage.TimeIndexSuffix, storage.TxnIndexSuffix} {
+		if strings.HasSuffix(name, suffix) {
+			return true
+		}
+	}
+	return false
 }

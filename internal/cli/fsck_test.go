@@ -446,6 +446,20 @@ func TestFsckFaults(t *testing.T) {
 		{"a line twice", func() { put(b+"/cleaner-offset-checkpoint", "0\n2\nx 0 1\nx 0 2\n") }, b + "/cleaner-offset-checkpoint", "checkpoint", fsckWarning, "last line"},
 		{"a partition in both directories", func() { copyDir(part, a+"/"+name) }, part, "duplicate", fsckError, "ends"},
 		{"a partition is not there", func() { remove(part) }, b, "absent", fsckError, "lost"},
+		{"the first segment is not there", func() {
+			put(part+"/00000000000000000300.log", "")
+			remove(log)
+		}, part + "/leader-epoch-checkpoint", "leader-epochs", fsckWarning, "before the log's start"},
+		{"a log with a name that is no number", func() { put(part+"/abc.log", "") }, part + "/abc.log", "unknown-file", fsckError, "ends"},
+		{"an empty meta.properties", func() { put(b+"/meta.properties", "") }, b + "/meta.properties", "meta-properties", fsckError, "offline"},
+		{"a metadata log that is gone", func() {
+			remove(a + "/__cluster_metadata-0")
+			put(a+"/recovery-point-offset-checkpoint", "0\n1\n__cluster_metadata 0 40\n")
+		}, a + "/__cluster_metadata-0", "metadata-lost", fsckError, "renames"},
+		{"a metadata log that is empty", func() {
+			put(a+"/recovery-point-offset-checkpoint", "0\n1\n__cluster_metadata 0 40\n")
+			put(a+"/__cluster_metadata-0/00000000000000000000.log", "")
+		}, a + "/recovery-point-offset-checkpoint", "checkpoint", fsckError, "lost"},
 		{"a segment is not there", func() { remove(log) }, part, "no-segment", fsckError, "empty segment"},
 		{"a log without its second half", func() { edit(log, func(d []byte) []byte { return d[:len(d)/2] }) }, log, "torn-batch", fsckError, "appends behind"},
 		{"a recovery point beyond the end", func() { edit(log, func(d []byte) []byte { return d[:firstBatch(d)] }) }, b + "/recovery-point-offset-checkpoint", "checkpoint", fsckError, "lost"},
@@ -759,6 +773,13 @@ func TestFsckTool(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+	}
+	lost := filepath.Join(t.TempDir(), "server.properties") // there is b, which Kafka never had the metadata log in
+	if err := os.WriteFile(lost, []byte("node.id=1\nprocess.roles=broker,controller\nlog.dirs="+good+"/1/b\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if status, out, _ := fsckTool("--config", lost); status != 1 || !strings.Contains(out, "/1/b/__cluster_metadata-0: error: it is missing, and there are partitions") {
+		t.Errorf("without the metadata log: status %d\n%s", status, out)
 	}
 	protect(0o444, 0o555)
 	defer protect(0o644, 0o755) // so that they can be removed

@@ -63,6 +63,9 @@ func checkDirs(fsys vfs.FS, c *config.Broker) (identity, error) {
 			}
 		}
 		id.clusterID = m.ClusterID
+		if m.DirectoryID.IsReserved() && !m.DirectoryID.IsZero() {
+			return id, metaError(fsys, c, dir, fmt.Errorf("Invalid reserved directory ID %v found in %s", m.DirectoryID, dir))
+		}
 		if !m.DirectoryID.IsZero() {
 			if other, twice := owner[m.DirectoryID]; twice {
 				return id, &StartError{

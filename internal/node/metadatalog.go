@@ -19,19 +19,22 @@ import (
 
 var metadataPartition = kafka.TopicPartition{Topic: kafka.ClusterMetadataTopic}
 
-// metadataPlace refuses a node whose metadata log lies in another of its directories than the one where it is looked for, as when
-// log.dirs names them in another order than before. It would begin with an empty log, and know none of its partitions.
+// metadataPlace refuses a node that has a metadata log in another of its directories than the one where it is looked for, as when log.dirs
+// names them in another order than before. It would begin with an empty log, and know none of its partitions.
 func metadataPlace(fsys vfs.FS, c *config.Broker) error {
 	name := "/" + metadataPartition.String()
-	if _, err := fsys.Stat(c.MetadataLogDir + name); !errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	for _, dir := range allDirs(c) {
-		if _, err := fsys.Stat(dir + name); err == nil {
-			return &StartError{
-				Text: fmt.Sprintf("No __cluster_metadata-0 found in %s, where the metadata log should be, but there is one in %s", c.MetadataLogDir, dir),
-				Hint: fmt.Sprintf("Set metadata.log.dir=%s, or name it first in log.dirs, or put the directories back to where they were.", dir),
-			}
+		if _, err := fsys.Stat(dir + name); err != nil || dir == c.MetadataLogDir {
+			continue
+		}
+		hint := fmt.Sprintf("Set metadata.log.dir=%s, or name it first in log.dirs, or put the directories back to where they were.", dir)
+		if _, err := fsys.Stat(c.MetadataLogDir + name); err == nil {
+			hint = fmt.Sprintf("There is one in %s, too: move the one that is not this node's newest away, and let metadata.log.dir name the directory of the other.", c.MetadataLogDir)
+		}
+		return &StartError{
+			Class: "org.apache.kafka.common.KafkaException",
+			Text:  fmt.Sprintf("Found unexpected metadata location in data directory `%s` (the configured metadata directory is %s).", dir+name, c.MetadataLogDir),
+			Hint:  hint + " Nothing was changed.",
 		}
 	}
 	return nil

@@ -97,6 +97,11 @@ func (l *Log) openLocked(o openOptions) (Recovery, error) {
 	l.epochs.truncateEnd(end)
 	start := max(o.startOffset, segments[0].base)
 	l.start.Store(start)
+	if known := l.epochs.entries; o.clean && len(known) > 0 && known[0].Start < start {
+		// Retention takes the history along; only a kill in between leaves more of it.
+		r.note("the leader epochs of %v begin at offset %d, and its log at %d: if retention has not deleted what was in between, segments are missing in %s",
+			l.partition, known[0].Start, start, l.path)
+	}
 	l.epochs.truncateStart(start)
 	l.hw.Store(max(start, min(o.highWatermark, end)))
 	if o.clean {
@@ -267,6 +272,9 @@ func (l *Log) findSegments(names []string, r *Recovery) ([]*segment, error) {
 	for _, name := range names {
 		base, suffix, ok := parseSegmentName(name)
 		if !ok {
+			if strings.HasSuffix(name, logSuffix) {
+				r.note("passing over %s/%s, which is no name of a segment", l.path, name)
+			}
 			continue
 		}
 		switch suffix {

@@ -135,6 +135,9 @@ var damages = []damage{
 	{name: "meta.properties is missing in one directory", do: on("{TWO}/meta.properties", gone), is: refusedStart, says: "No `meta\\.properties` found in .*two [\\s\\S]*disk is mounted[\\s\\S]*out of log\\.dirs"},
 	{name: "meta.properties of a later Kafka", do: on("{TWO}/meta.properties", replaced("version=1", "version=2")), is: refusedStart, says: `two/meta\.properties is corrupt: unknown version "2"[\s\S]*start that version`},
 	{name: "meta.properties has an id that is none", do: on("{TWO}/meta.properties", replaced("directory.id=", "directory.id=x")), is: refusedStart, says: `two/meta\.properties is corrupt: directory\.id[\s\S]*node\.id=1, cluster\.id=`},
+	{name: "meta.properties has an id that Kafka reserves", do: on("{TWO}/meta.properties", func(b []byte) []byte {
+		return regexp.MustCompile(`(?m)^directory\.id=.*`).ReplaceAll(b, []byte("directory.id=AAAAAAAAAAAAAAAAAAAAAQ"))
+	}), is: refusedStart, says: `Invalid reserved directory ID AAAAAAAAAAAAAAAAAAAAAQ found in \S+/two[\s\S]*directory\.id=`},
 	{name: "two directories of the same id", do: func(t *testing.T, one, two string) {
 		b, err := os.ReadFile(one + "/meta.properties")
 		if err == nil {
@@ -150,7 +153,12 @@ var damages = []damage{
 				t.Fatal(err)
 			}
 		}
-	}, is: refusedStart, says: `__cluster_metadata-0.*two`},
+	}, is: refusedStart, says: "Found unexpected metadata location in data directory `\\S+/two/__cluster_metadata-0` [\\s\\S]*Set metadata\\.log\\.dir=\\S+/two"},
+	{name: "a copy of the metadata log in the other directory", do: func(t *testing.T, one, two string) {
+		if out, err := exec.Command("cp", "-a", one+"/__cluster_metadata-0", two).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}, is: refusedStart, says: "Found unexpected metadata location in data directory `\\S+/two/__cluster_metadata-0` [\\s\\S]*not this node's newest"},
 	{name: "a foreign directory among the partitions", do: func(t *testing.T, one, _ string) {
 		if err := os.Mkdir(one+"/photos", 0o755); err != nil {
 			t.Fatal(err)
@@ -214,6 +222,7 @@ var damages = []damage{
 	{name: "garbage after the newest segment, after a kill", killed: true, do: on("{ONE}/t-0/*.log", func(b []byte) []byte { return append(b, garbage(nil)...) }), is: served, says: `truncating the log to offset`},
 	{name: "a segment in the middle is missing", do: without("{ONE}/t-0/00000000000000000052.*"), is: gapped, says: `WARN.*offsets are missing.*t-0.*firstMissing=52 lastMissing=103 .*t-0/0+104\.log`},
 	{name: "a segment in the middle is missing, after a kill", killed: true, do: without("{ONE}/t-0/00000000000000000052.*"), is: gapped, says: `WARN.*offsets are missing.*t-0.*firstMissing=52 lastMissing=103 .*t-0/0+104\.log`},
+	{name: "the first segment is missing", do: without("{ONE}/t-0/00000000000000000000.*"), is: gapped, says: `WARN.*partition=t-0 .*begin at offset 0, and its log at 52: .*segments are missing in \S+/one/t-0`},
 	{name: "the newest segment is missing", do: on("{ONE}/t-0/*.log", gone), is: offline, says: `t-0/00000000000000000052\.log is corrupt .* a later segment may be missing`},
 }
 
