@@ -301,18 +301,7 @@ func call(addr string, q kmsg.Request, version int16) (kmsg.Response, error) {
 
 func create(t *testing.T, addr, name string, n int32, configs ...string) {
 	t.Helper()
-	q := kmsg.NewPtrCreateTopicsRequest()
-	q.TimeoutMillis = 30000
-	qt := kmsg.NewCreateTopicsRequestTopic()
-	qt.Topic, qt.NumPartitions, qt.ReplicationFactor = name, n, 1
-	for _, c := range configs {
-		k, v, _ := strings.Cut(c, "=")
-		x := kmsg.NewCreateTopicsRequestTopicConfig()
-		x.Name, x.Value = k, &v
-		qt.Configs = append(qt.Configs, x)
-	}
-	q.Topics = append(q.Topics, qt)
-	a, err := call(addr, q, 4)
+	a, err := call(addr, peer.CreateTopics(peer.NewTopic(name, n, 1, configs...)), 4)
 	if err != nil {
 		t.Fatal(err)
 	}

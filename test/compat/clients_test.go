@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/highwater/highwater/test/peer"
 )
 
 // base is a time in the past that Kafka's default limits allow, so that timestamps in recordings and tests stay the same.
@@ -16,20 +18,9 @@ const base = int64(1750000000000)
 // topic creates a topic of n partitions on the common node.
 func topic(t *testing.T, name string, n int32, configs ...string) {
 	t.Helper()
-	q := kmsg.NewPtrCreateTopicsRequest()
-	q.TimeoutMillis = 30000
-	qt := kmsg.NewCreateTopicsRequestTopic()
-	qt.Topic, qt.NumPartitions, qt.ReplicationFactor = name, n, 1
-	for _, c := range configs {
-		k, v, _ := strings.Cut(c, "=")
-		qc := kmsg.NewCreateTopicsRequestTopicConfig()
-		qc.Name, qc.Value = k, &v
-		qt.Configs = append(qt.Configs, qc)
-	}
-	q.Topics = append(q.Topics, qt)
 	c := dialRaw(t, broker(t))
 	defer c.Close()
-	a, err := c.call(q, 7)
+	a, err := c.call(peer.CreateTopics(peer.NewTopic(name, n, 1, configs...)), 7)
 	if err != nil {
 		t.Fatal(err)
 	}

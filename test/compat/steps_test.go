@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/highwater/highwater/test/peer"
 )
 
 // unknownID is an id that no topic has.
@@ -17,7 +19,7 @@ func ptr[T any](v T) *T { return &v }
 // create makes a topic, waits for its leaders, and learns its id.
 func (s *scene) create(name string, partitions int32, configs ...string) {
 	s.t.Helper()
-	a, err := s.conn(false).call(creation(newTopic(name, partitions, 1, configs...)), 7)
+	a, err := s.conn(false).call(creation(peer.NewTopic(name, partitions, 1, configs...)), 7)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -36,23 +38,8 @@ func (s *scene) ensure(name string, partitions int32, configs ...string) {
 	}
 }
 
-func newTopic(name string, partitions int32, replicas int16, configs ...string) kmsg.CreateTopicsRequestTopic {
-	t := kmsg.NewCreateTopicsRequestTopic()
-	t.Topic, t.NumPartitions, t.ReplicationFactor = name, partitions, replicas
-	for _, c := range configs {
-		k, v, ok := strings.Cut(c, "=")
-		qc := kmsg.NewCreateTopicsRequestTopicConfig()
-		qc.Name = k
-		if ok {
-			qc.Value = &v
-		}
-		t.Configs = append(t.Configs, qc)
-	}
-	return t
-}
-
 func placedTopic(name string, replicas ...[]int32) kmsg.CreateTopicsRequestTopic {
-	t := newTopic(name, -1, -1)
+	t := peer.NewTopic(name, -1, -1)
 	for i, r := range replicas {
 		a := kmsg.NewCreateTopicsRequestTopicReplicaAssignment()
 		a.Partition, a.Replicas = int32(i), r
@@ -85,14 +72,14 @@ func vname(name string, v int16) string { return fmt.Sprintf("%s-v%d", name, v) 
 
 var topicSteps = []step{
 	create1("one topic", func(v int16) kmsg.CreateTopicsRequestTopic {
-		return newTopic(vname("made", v), 3, 1, "retention.ms=1000")
+		return peer.NewTopic(vname("made", v), 3, 1, "retention.ms=1000")
 	}),
-	create1("again", func(v int16) kmsg.CreateTopicsRequestTopic { return newTopic(vname("made", v), 3, 1) }),
-	byController(create1("one topic", func(v int16) kmsg.CreateTopicsRequestTopic { return newTopic(vname("controller-made", v), 1, 1) })),
-	from(4, create1("defaults", func(v int16) kmsg.CreateTopicsRequestTopic { return newTopic(vname("default", v), -1, -1) })),
-	until(4, create1("defaults too early", func(v int16) kmsg.CreateTopicsRequestTopic { return newTopic(vname("default", v), -1, -1) })),
+	create1("again", func(v int16) kmsg.CreateTopicsRequestTopic { return peer.NewTopic(vname("made", v), 3, 1) }),
+	byController(create1("one topic", func(v int16) kmsg.CreateTopicsRequestTopic { return peer.NewTopic(vname("controller-made", v), 1, 1) })),
+	from(4, create1("defaults", func(v int16) kmsg.CreateTopicsRequestTopic { return peer.NewTopic(vname("default", v), -1, -1) })),
+	until(4, create1("defaults too early", func(v int16) kmsg.CreateTopicsRequestTopic { return peer.NewTopic(vname("default", v), -1, -1) })),
 	{name: "validate only", build: func(_ *scene, v int16) kmsg.Request {
-		q := creation(newTopic("validated", 2, 1, "cleanup.policy=compact"), newTopic("validated2", 2, 3))
+		q := creation(peer.NewTopic("validated", 2, 1, "cleanup.policy=compact"), peer.NewTopic("validated2", 2, 3))
 		q.ValidateOnly = true
 		return q
 	}},
@@ -110,26 +97,26 @@ var topicSteps = []step{
 	creates("bad names", func(int16) []kmsg.CreateTopicsRequestTopic {
 		var out []kmsg.CreateTopicsRequestTopic
 		for _, n := range []string{"", ".", "..", "a/b", "ä", "a b", strings.Repeat("x", 249), strings.Repeat("x", 250), "__cluster_metadata"} {
-			out = append(out, newTopic(n, 0, 1)) // no partitions, so that the right name is refused too
+			out = append(out, peer.NewTopic(n, 0, 1)) // no partitions, so that the right name is refused too
 		}
 		return out
 	}),
 	byController(creates("the metadata topic", func(int16) []kmsg.CreateTopicsRequestTopic {
-		return []kmsg.CreateTopicsRequestTopic{newTopic("__cluster_metadata", 1, 1), newTopic("a b", 1, 1)}
+		return []kmsg.CreateTopicsRequestTopic{peer.NewTopic("__cluster_metadata", 1, 1), peer.NewTopic("a b", 1, 1)}
 	})),
 	creates("bad numbers", func(int16) []kmsg.CreateTopicsRequestTopic {
-		return []kmsg.CreateTopicsRequestTopic{newTopic("n0", 0, 1), newTopic("n1", -2, 1), newTopic("n2", 1, 0), newTopic("n3", 1, -2), newTopic("n4", 1, 2), newTopic("n5", 1, 32767)}
+		return []kmsg.CreateTopicsRequestTopic{peer.NewTopic("n0", 0, 1), peer.NewTopic("n1", -2, 1), peer.NewTopic("n2", 1, 0), peer.NewTopic("n3", 1, -2), peer.NewTopic("n4", 1, 2), peer.NewTopic("n5", 1, 32767)}
 	}),
 	creates("too many partitions", func(int16) []kmsg.CreateTopicsRequestTopic {
-		return []kmsg.CreateTopicsRequestTopic{newTopic("lots", 20000, 1)}
+		return []kmsg.CreateTopicsRequestTopic{peer.NewTopic("lots", 20000, 1)}
 	}),
 	creates("bad configs", func(int16) []kmsg.CreateTopicsRequestTopic {
 		var out []kmsg.CreateTopicsRequestTopic
 		for i, c := range []string{"nonsense=1", "retention.ms=x", "retention.ms=", "retention.ms", "segment.bytes=0", "cleanup.policy=burn", "min.insync.replicas=0", "compression.type=brotli",
 			"message.timestamp.type=Never", "min.cleanable.dirty.ratio=2", "unclean.leader.election.enable=maybe", "compression.gzip.level=77", "segment.ms=0", "max.message.bytes=-1",
 			"min.compaction.lag.ms=9", "local.retention.ms=5", "remote.storage.enable=true", "leader.replication.throttled.replicas=x"} {
-			out = append(out, newTopic(fmt.Sprintf("config%02d", i), 0, 1, c))
-			out = append(out, newTopic(fmt.Sprintf("conf%02d", i), 1, 2, c))
+			out = append(out, peer.NewTopic(fmt.Sprintf("config%02d", i), 0, 1, c))
+			out = append(out, peer.NewTopic(fmt.Sprintf("conf%02d", i), 1, 2, c))
 		}
 		return out
 	}),
@@ -138,20 +125,20 @@ var topicSteps = []step{
 		for i, c := range []string{"nonsense=1", "retention.ms=x", "retention.ms=", "retention.ms", "segment.bytes=0", "cleanup.policy=burn", "cleanup.policy=delete,compact", "min.insync.replicas=0",
 			"compression.type=brotli", "message.timestamp.type=Never", "min.cleanable.dirty.ratio=2", "unclean.leader.election.enable=maybe", "compression.gzip.level=77", "segment.ms=0",
 			"max.message.bytes=-1", "local.retention.ms=5", "remote.storage.enable=true", "leader.replication.throttled.replicas=x", "leader.replication.throttled.replicas=*", "cleanup.policy="} {
-			out = append(out, newTopic(fmt.Sprintf("config%02d", i), 1, 1, c))
+			out = append(out, peer.NewTopic(fmt.Sprintf("config%02d", i), 1, 1, c))
 		}
-		out = append(out, newTopic("lags", 1, 1, "min.compaction.lag.ms=9", "max.compaction.lag.ms=5"), newTopic("double", 1, 1, "retention.ms=1", "retention.ms=2"))
+		out = append(out, peer.NewTopic("lags", 1, 1, "min.compaction.lag.ms=9", "max.compaction.lag.ms=5"), peer.NewTopic("double", 1, 1, "retention.ms=1", "retention.ms=2"))
 		q := creation(out...)
 		q.ValidateOnly = true
 		return q
 	}},
 	creates("the same twice", func(v int16) []kmsg.CreateTopicsRequestTopic {
-		return []kmsg.CreateTopicsRequestTopic{newTopic("twin", 1, 1), newTopic("twin", 2, 1), newTopic(vname("single", v), 1, 1)}
+		return []kmsg.CreateTopicsRequestTopic{peer.NewTopic("twin", 1, 1), peer.NewTopic("twin", 2, 1), peer.NewTopic(vname("single", v), 1, 1)}
 	}),
 	creates("names that collide", func(v int16) []kmsg.CreateTopicsRequestTopic {
-		return []kmsg.CreateTopicsRequestTopic{newTopic(vname("col.lide", v), 1, 1), newTopic(vname("col_lide", v), 1, 1)}
+		return []kmsg.CreateTopicsRequestTopic{peer.NewTopic(vname("col.lide", v), 1, 1), peer.NewTopic(vname("col_lide", v), 1, 1)}
 	}),
-	create1("a name that collides", func(v int16) kmsg.CreateTopicsRequestTopic { return newTopic(vname("col_lide", v), 1, 1) }),
+	create1("a name that collides", func(v int16) kmsg.CreateTopicsRequestTopic { return peer.NewTopic(vname("col_lide", v), 1, 1) }),
 
 	more("more partitions", func(v int16) []kmsg.CreatePartitionsRequestTopic {
 		return []kmsg.CreatePartitionsRequestTopic{{Topic: "made-v3", Count: 4 + int32(v)}}

@@ -46,10 +46,8 @@ func compaction(r *rival, o *options, put func(row string, value float64)) error
 
 // compactOnce writes and compacts a topic, and returns the CPU and wall seconds for a gigabyte.
 func compactOnce(n *rival, topic string, bytes int) (cpu, wall float64, err error) {
-	err = makeTopic(n.addr, topic, map[string]string{
-		"cleanup.policy": "compact", "segment.bytes": strconv.Itoa(max(1<<20, min(4<<20, bytes/8))), "min.cleanable.dirty.ratio": "0.01",
-		"min.compaction.lag.ms": "9000000000000",
-	})
+	err = makeTopic(n.addr, topic, "cleanup.policy=compact", fmt.Sprintf("segment.bytes=%d", max(1<<20, min(4<<20, bytes/8))), "min.cleanable.dirty.ratio=0.01",
+		"min.compaction.lag.ms=9000000000000")
 	if err != nil {
 		return 0, 0, err
 	}

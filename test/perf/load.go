@@ -15,6 +15,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"github.com/pierrec/lz4/v4"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/highwater/highwater/test/peer"
 )
 
 type conn struct {
@@ -155,11 +157,8 @@ func ready(addr, topic string, partitions int) ([]string, error) {
 		return nil, err
 	}
 	defer c.Close()
-	create := kmsg.NewPtrCreateTopicsRequest()
-	create.Version, create.TimeoutMillis = 4, 60000
-	t := kmsg.NewCreateTopicsRequestTopic()
-	t.Topic, t.NumPartitions, t.ReplicationFactor = topic, int32(partitions), 1
-	create.Topics = append(create.Topics, t)
+	create := peer.CreateTopics(peer.NewTopic(topic, int32(partitions), 1))
+	create.Version = 4
 	a, err := c.call(create)
 	if err != nil {
 		return nil, err

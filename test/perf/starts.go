@@ -27,13 +27,11 @@ func makePartitions(addr string, made, n int) error {
 	defer c.Close()
 	last, size := "", 0
 	for made < n {
-		create := kmsg.NewPtrCreateTopicsRequest()
+		create := peer.CreateTopics()
 		create.Version, create.TimeoutMillis = 4, 300_000
 		for asked := 0; asked < most && made < n; {
 			last, size = fmt.Sprintf("many-%d", made), min(1000, n-made, most-asked)
-			t := kmsg.NewCreateTopicsRequestTopic()
-			t.Topic, t.NumPartitions, t.ReplicationFactor = last, int32(size), 1
-			create.Topics = append(create.Topics, t)
+			create.Topics = append(create.Topics, peer.NewTopic(last, int32(size), 1))
 			asked, made = asked+size, made+size
 		}
 		a, err := c.call(create)

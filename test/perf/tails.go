@@ -15,22 +15,22 @@ func tailRow(depth int) string {
 }
 
 // noise is what goes on in other topics: each gets a request of some 16 KB every 10 ms.
-var noise = map[string]map[string]string{
-	"rolls":    {"segment.bytes": "1048576"},
-	"flushes":  {"flush.messages": "1"},
-	"compacts": {"segment.bytes": "1048576", "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"},
-	"deletes":  {"segment.bytes": "1048576", "retention.bytes": "1048576", "file.delete.delay.ms": "500"},
+var noise = map[string][]string{
+	"rolls":    {"segment.bytes=1048576"},
+	"flushes":  {"flush.messages=1"},
+	"compacts": {"segment.bytes=1048576", "cleanup.policy=compact", "min.cleanable.dirty.ratio=0.01"},
+	"deletes":  {"segment.bytes=1048576", "retention.bytes=1048576", "file.delete.delay.ms=500"},
 }
 
 func tails(r *rival, o *options, put func(row string, value float64)) error {
 	properties := []string{"log.cleaner.backoff.ms=100", "log.retention.check.interval.ms=500", "log.initial.task.delay.ms=500"}
 	return beside(r, o, "tails", properties, func(n *rival) error {
 		for topic, configs := range noise {
-			if err := makeTopic(n.addr, topic, configs); err != nil {
+			if err := makeTopic(n.addr, topic, configs...); err != nil {
 				return err
 			}
 		}
-		if err := makeTopic(n.addr, "tail", nil); err != nil {
+		if err := makeTopic(n.addr, "tail"); err != nil {
 			return err
 		}
 		for _, depth := range []int{1, 10} {

@@ -28,20 +28,14 @@ func beside(r *rival, o *options, name string, properties []string, trial func(n
 }
 
 // makeTopic makes a topic of one partition with these configs, and waits for its leader.
-func makeTopic(addr, topic string, configs map[string]string) error {
+func makeTopic(addr, topic string, configs ...string) error {
 	c, err := dial(addr)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	create := kmsg.NewPtrCreateTopicsRequest()
-	create.Version, create.TimeoutMillis = 4, 60000
-	t := kmsg.NewCreateTopicsRequestTopic()
-	t.Topic, t.NumPartitions, t.ReplicationFactor = topic, 1, 1
-	for k, v := range configs {
-		t.Configs = append(t.Configs, kmsg.CreateTopicsRequestTopicConfig{Name: k, Value: &v})
-	}
-	create.Topics = append(create.Topics, t)
+	create := peer.CreateTopics(peer.NewTopic(topic, 1, 1, configs...))
+	create.Version = 4
 	a, err := c.call(create)
 	if err != nil {
 		return err

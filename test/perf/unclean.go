@@ -28,7 +28,7 @@ func uncleanStart(r *rival, o *options, put func(row string, value float64)) err
 	properties := []string{"log.flush.offset.checkpoint.interval.ms=86400000", "log.segment.bytes=1073741824", "log.retention.bytes=-1"}
 	return beside(r, o, "unclean", properties, func(n *rival) error {
 		const topic = "unclean"
-		if err := makeTopic(n.addr, topic, nil); err != nil {
+		if err := makeTopic(n.addr, topic); err != nil {
 			return err
 		}
 		write := produce(writing{topic: topic, batch: 1_000_000, record: 1024, gb: 1, depth: 5, conns: 1})
