@@ -246,7 +246,11 @@ func TestPace(t *testing.T) {
 	var sum float64
 	for now.UnixMilli() < 20_000 {
 		sum += 256 << 10
-		now = now.Add(time.Millisecond + p.took(256<<10, now))
+		wait := p.took(256<<10, now)
+		if wait > 0 && wait < paceInterval {
+			t.Fatalf("waits %v, less than the time over which the rate is measured", wait)
+		}
+		now = now.Add(time.Millisecond + wait)
 	}
 	if rate := sum / 20; rate < 0.9e6 || rate > 1.1e6 {
 		t.Errorf("%.0f bytes a second, want 1e6", rate)

@@ -22,6 +22,8 @@ type pieceState struct {
 	busy    bool
 	overlap bool
 	parked  bool // asks the controller once at the end
+	huge    bool // gives back a buffer of one huge batch
+	cap     int  // the largest buffer that it was given
 	done    time.Time
 }
 
@@ -43,7 +45,10 @@ func (p *piece) Move(now time.Time, limit int, buf []byte) (replica.MoveState, i
 	defer p.mu.Unlock()
 	p.busy = false
 	p.moves++
-	p.limit = max(p.limit, limit)
+	p.limit, p.cap = max(p.limit, limit), max(p.cap, cap(buf))
+	if p.huge {
+		buf = make([]byte, 5*moveBytes)
+	}
 	n := min(p.left, limit)
 	p.left -= n
 	switch {
@@ -132,6 +137,37 @@ func TestMover(t *testing.T) {
 		}
 		if n := p.now().left; n < 80 {
 			t.Errorf("%d bytes left at a byte a second", n)
+		}
+	})
+}
+
+// What is added while it is being moved is moved once more; a buffer as for one huge batch isn't kept; and Stop ends the moves though there
+// is more to do than ever can be done.
+func TestMoverAddsAndStops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMover(MoverOptions{Rate: func() int64 { return 1 << 50 }})
+		m.Start()
+		p := pieceOf(10)
+		m.Add(p)
+		synctest.Wait() // it sleeps in Move
+		m.Add(p)
+		m.Add(p)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if n := p.now().moves; n != 2 {
+			t.Errorf("called %d times", n)
+		}
+		endless := pieceOf(1 << 60)
+		endless.huge = true
+		m.Add(endless)
+		time.Sleep(50 * time.Millisecond)
+		began := time.Now()
+		m.Stop()
+		if took := time.Since(began); took > 10*time.Millisecond {
+			t.Errorf("Stop took %v", took)
+		}
+		if p := endless.now(); p.moves < 20 || p.cap > 4*moveBytes {
+			t.Errorf("called %d times, with a buffer of %d bytes", p.moves, p.cap)
 		}
 	})
 }
