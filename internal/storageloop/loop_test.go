@@ -119,6 +119,7 @@ func TestGapIsTold(t *testing.T) {
 			t.Fatal(err)
 		}
 		loop.Start()
+		loop.Start()                // does nothing
 		time.Sleep(5 * time.Minute) // of the bubble
 		loop.Stop()
 		want := "level=WARN msg=\"offsets are missing in the middle of a log"

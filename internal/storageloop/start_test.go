@@ -465,7 +465,14 @@ func TestStopWaits(t *testing.T) {
 			t.Errorf("stopped after %v in the middle of a removal: %v", took, removing)
 		}
 		loop.Start()
+		l := compacted(t, other, "c", 30)
+		never := New(Options{Dirs: []*storage.Dir{other}, Log: quiet})
+		never.Stop()
+		never.Start()
 		time.Sleep(time.Hour)
+		if l.CleanedTo() != -1 {
+			t.Error("started after the stop")
+		}
 		if n := strings.Count(out.String(), "deleted partition removed"); n != 1 {
 			t.Errorf("said %d times:\n%s", n, out.String())
 		}
@@ -543,6 +550,9 @@ func TestRounds(t *testing.T) {
 		if n := len(l.Producers()); n != 0 {
 			t.Errorf("%d producers after it", n)
 		}
+		if other.RecoveryPoint() != 0 {
+			t.Errorf("a log with neither flush.ms nor a rolled segment was synced up to %d", other.RecoveryPoint())
+		}
 		if err := loop.Close(1); err != nil {
 			t.Fatal(err)
 		}
@@ -558,7 +568,7 @@ func TestOfflineIsLeftAlone(t *testing.T) {
 		loop := New(failed.options(Options{Dirs: []*storage.Dir{bad, good}, Cleaner: CleanerOptions{DedupeBytes: 1 << 20, Backoff: time.Second}}))
 		c := storage.DefaultConfig()
 		c.FlushInterval, c.SegmentBytes, c.RetentionBytes = time.Second, 1000, 1000
-		all := make([]*storage.Log, 2)
+		var all, late [2]*storage.Log
 		for i, d := range []*storage.Dir{bad, good} {
 			compacted(t, d, "compacted", 1).SetHighWatermark(0)
 			gone, err := d.Delete(created(t, d, "gone", 1), [16]byte{1})
@@ -569,6 +579,11 @@ func TestOfflineIsLeftAlone(t *testing.T) {
 				t.Fatal(err)
 			}
 			loop.RemovePartition(d, gone, 20*time.Second)
+			c := c
+			c.FlushInterval = 5 * time.Second
+			if late[i], err = d.Create(kafka.TopicPartition{Topic: "late"}, kafka.TopicID{1}, c, time.Now()); err != nil {
+				t.Fatal(err)
+			}
 		}
 		loop.Start()
 		time.Sleep(2500 * time.Millisecond)
@@ -580,6 +595,9 @@ func TestOfflineIsLeftAlone(t *testing.T) {
 			return nil
 		})
 		for _, l := range all {
+			appendTo(t, l, 1, 0)
+		}
+		for _, l := range late {
 			appendTo(t, l, 1, 0)
 		}
 		for _, d := range []*storage.Dir{bad, good} {
