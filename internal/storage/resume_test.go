@@ -317,6 +317,102 @@ func TestResumeAgain(t *testing.T) {
 	}
 }
 
+// TestResumeShorterLog: the file lost what a snapshot in it knows of, though it was synced: what is left counts, and nothing else.
+func TestResumeShorterLog(t *testing.T) {
+	fsys, base, middle, point := resumable(t, true)
+	edit(t, fsys, "d/f-0/"+segmentName(base, logSuffix), func(b []byte) []byte {
+		rest := b
+		for len(rest) > len(b)*7/10 {
+			batch, next, err := record.Next(rest)
+			if err != nil || batch == nil {
+				t.Fatal(err)
+			}
+			rest = next
+		}
+		return b[:len(b)-len(rest)]
+	})
+	d, l, r := reopen(t, fsys, DefaultConfig())
+	end := l.EndOffset()
+	if end >= middle || end < base+20 || !strings.Contains(fmt.Sprint(r.Notes), fmt.Sprintf("ends at offset %d, but everything below %d was synced once", end, point)) {
+		t.Errorf("the log ends at %d; %v", end, r.Notes)
+	}
+	before := learned(t, l)
+	if err := d.Abandon(); err != nil {
+		t.Fatal(err)
+	}
+	edit(t, fsys, "d/"+recoveryPointsName, func([]byte) []byte { return []byte("0\n0\n") })
+	_, l, _ = reopen(t, fsys, DefaultConfig())
+	if after := learned(t, l); after != before {
+		t.Errorf("knows %s\nreading all %s", before, after)
+	}
+}
+
+// TestResumeLeavesUnread: a bad batch in the part of a segment that recovery hasn't read is refused to who reads it, and no other one is.
+func TestResumeLeavesUnread(t *testing.T) {
+	fsys := vfs.NewMem()
+	d, l := faultLog(t, fsys, DefaultConfig())
+	write(t, l, 100, 500)
+	if err := errors.Join(l.Flush(100), d.CheckpointRecoveryPoints(), l.syncIndexes(l.view.Load().active())); err != nil {
+		t.Fatal(err)
+	}
+	write(t, l, 20, 500)
+	const bad = 30
+	at := l.Size() / 120 * bad
+	if err := d.Abandon(); err != nil {
+		t.Fatal(err)
+	}
+	if err := fsys.FlipBit("d/f-0/"+segmentName(0, logSuffix), (at+100)*8); err != nil {
+		t.Fatal(err)
+	}
+	_, l, _ = reopen(t, fsys, DefaultConfig())
+	for offset := range l.EndOffset() {
+		s, err := l.Read(offset, 1, true, 120)
+		var c *CorruptError
+		switch {
+		case offset != bad && (err != nil || s.Len() == 0):
+			t.Errorf("read at %d: %v", offset, err)
+		case offset == bad && (!errors.As(err, &c) || c.Position != at):
+			t.Errorf("read of the bad batch: %d bytes, %v", s.Len(), err)
+		}
+		s.Release()
+	}
+}
+
+// TestRecoveryPointAtBorder: it may have been written when only the first of the two segments was there, whose indexes nobody had synced
+// then.
+func TestRecoveryPointAtBorder(t *testing.T) {
+	fsys := vfs.NewMem()
+	c := DefaultConfig()
+	c.SegmentBytes = 1500
+	d, l := faultLog(t, fsys, c)
+	for len(l.view.Load().segments) < 2 {
+		write(t, l, 1, 300)
+	}
+	border := l.view.Load().segments[1].base
+	if err := d.Abandon(); err != nil {
+		t.Fatal(err)
+	}
+	put := func(name, content string) {
+		t.Helper()
+		f, err := fsys.Create(name)
+		if err == nil {
+			_, err = f.WriteAt([]byte(content), 0)
+			err = errors.Join(err, f.Close())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("d/"+recoveryPointsName, fmt.Sprintf("0\n1\nf 0 %d\n", border))
+	const times = "00000000000000000000.timeindex"
+	want := contents(t, fsys, "d/f-0")[times]
+	edit(t, fsys, "d/f-0/"+times, func(b []byte) []byte { return nil })
+	_, _, _ = reopen(t, fsys, c)
+	if got := contents(t, fsys, "d/f-0")[times]; len(want) == 0 || !bytes.Equal(got, want) {
+		t.Errorf("the time index is %x, was %x", got, want)
+	}
+}
+
 // TestBadBatchBelowRecoveryPoint: what was synced is not cut off. The log is refused, with what to do, and nothing changes; each of the
 // ways out that it names works.
 func TestBadBatchBelowRecoveryPoint(t *testing.T) {
@@ -438,7 +534,19 @@ func TestTornTail(t *testing.T) {
 			// The recovery point is where the segment begins.
 			edit(t, fsys, "d/"+recoveryPointsName, func([]byte) []byte { return fmt.Appendf(nil, "0\n1\nf 0 %d\n", active.base) })
 			edit(t, fsys, file, func(b []byte) []byte { return c.damage(b, last) })
+			var synced string // the last call that changed the segment
+			fsys.SetFault(func(op vfs.Op) error {
+				if op.Name == file && op.Kind.Changes() {
+					synced = op.Kind.String()
+				}
+				return nil
+			})
 			d, l, rec := reopen(t, fsys, config)
+			fsys.SetFault(nil)
+			if synced != "sync" {
+				// Another power cut could make the bad batch whole again with bytes of what is appended next.
+				t.Errorf("the last call to %s was %q", file, synced)
+			}
 			if want := end - c.lost; l.EndOffset() != want {
 				t.Fatalf("the log ends at %d, want %d (%v)", l.EndOffset(), want, rec.Notes)
 			}

@@ -565,7 +565,7 @@ func TestOfflineIsLeftAlone(t *testing.T) {
 		fsys := vfs.NewMem()
 		bad, good := openDir(t, fsys, "bad"), openDir(t, fsys, "good")
 		var failed failures
-		loop := New(failed.options(Options{Dirs: []*storage.Dir{bad, good}, Cleaner: CleanerOptions{DedupeBytes: 1 << 20, Backoff: time.Second}}))
+		loop := New(failed.options(Options{Dirs: []*storage.Dir{bad, good}, Cleaner: CleanerOptions{DedupeBytes: 1 << 20, Backoff: time.Minute}}))
 		c := storage.DefaultConfig()
 		c.FlushInterval, c.SegmentBytes, c.RetentionBytes = time.Second, 1000, 1000
 		var all, late [2]*storage.Log
