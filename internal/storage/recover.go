@@ -620,7 +620,7 @@ func (l *Log) recoverFrom(s *segment, from recoveryStart, o openOptions, r *Reco
 	defer s.log.release()
 	size := s.size()
 	ps, aborted, known := from.ps, from.aborted, from.ps.end
-	next, good, epoch := from.next, from.pos, from.epoch
+	next, good, epoch := from.next, from.pos, kafka.NoLeaderEpoch
 	interval := int(l.config.Load().IndexIntervalBytes)
 	scan := scanBatches(f, from.pos, size)
 	defer scan.close()

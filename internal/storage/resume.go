@@ -27,8 +27,7 @@ type recoveryStart struct {
 	idx     *indexes
 	pos     int64        // of the first batch to read
 	next    kafka.Offset // its base offset, or the segment's
-	epoch   kafka.LeaderEpoch
-	ps      *producers // their state at ps.end; batches below that don't change it
+	ps      *producers   // their state at ps.end; batches below that don't change it
 	aborted []abortedEntry
 }
 
@@ -46,7 +45,7 @@ func (l *Log) startWhole(before []*segment, s *segment, o openOptions, r *Recove
 			return recoveryStart{}, fmt.Errorf("recover %s: %w", s.log.path(), err)
 		}
 	}
-	return recoveryStart{idx: idx, next: s.base, epoch: kafka.NoLeaderEpoch, ps: ps}, nil
+	return recoveryStart{idx: idx, next: s.base, ps: ps}, nil
 }
 
 // resume looks for the last place below the recovery point that the segment's own files lead to. ok is false if there is none.
@@ -96,7 +95,7 @@ func (l *Log) resume(before []*segment, s *segment, o openOptions, r *Recovery) 
 	if err != nil {
 		return from, false, err
 	}
-	from = recoveryStart{idx: idx, pos: at.pos, next: at.base, epoch: kafka.NoLeaderEpoch, ps: ps}
+	from = recoveryStart{idx: idx, pos: at.pos, next: at.base, ps: ps}
 	for _, e := range idx.aborted {
 		if e.lastOffset <= e.firstOffset { // zeros, where a block was lost
 			return from, false, nil

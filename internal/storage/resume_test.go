@@ -392,24 +392,142 @@ func TestRecoveryPointAtBorder(t *testing.T) {
 	if err := d.Abandon(); err != nil {
 		t.Fatal(err)
 	}
-	put := func(name, content string) {
-		t.Helper()
-		f, err := fsys.Create(name)
-		if err == nil {
-			_, err = f.WriteAt([]byte(content), 0)
-			err = errors.Join(err, f.Close())
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	put("d/"+recoveryPointsName, fmt.Sprintf("0\n1\nf 0 %d\n", border))
+	put(t, fsys, "d/"+recoveryPointsName, fmt.Appendf(nil, "0\n1\nf 0 %d\n", border))
 	const times = "00000000000000000000.timeindex"
 	want := contents(t, fsys, "d/f-0")[times]
 	edit(t, fsys, "d/f-0/"+times, func(b []byte) []byte { return nil })
-	_, _, _ = reopen(t, fsys, c)
+	syncAll(t, fsys)
+	d, l, _ = reopen(t, fsys, c)
 	if got := contents(t, fsys, "d/f-0")[times]; len(want) == 0 || !bytes.Equal(got, want) {
 		t.Errorf("the time index is %x, was %x", got, want)
+	}
+	// The recovery point may only move on with the index that was made anew on the disk.
+	if err := errors.Join(l.Flush(l.EndOffset()), d.CheckpointRecoveryPoints()); err != nil {
+		t.Fatal(err)
+	}
+	for seed := range uint64(8) {
+		after := fsys.Crash(rand.New(rand.NewPCG(seed, 3)))
+		if got := contents(t, after, "d/f-0")[times]; !bytes.Equal(got, want) {
+			t.Errorf("after a flush and a power cut the time index is %x, was %x", got, want)
+		}
+	}
+}
+
+// syncAll makes all that is there durable.
+func syncAll(t *testing.T, fsys *vfs.Mem) {
+	t.Helper()
+	s, err := fsys.OpenSyncer(".")
+	if err == nil {
+		err = errors.Join(s.SyncAll(), s.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRecoveryIsCut cuts the power after each call that a recovery makes, which has something to mend: the next one comes to what it would
+// have come to.
+func TestRecoveryIsCut(t *testing.T) {
+	for name, damage := range map[string]func(t *testing.T, fsys *vfs.Mem, name func(suffix string) string){
+		"a torn transaction index": func(t *testing.T, fsys *vfs.Mem, name func(string) string) {
+			edit(t, fsys, name(txnIndexSuffix), func(b []byte) []byte { return b[:len(b)-1] })
+		},
+		"no offset index": func(t *testing.T, fsys *vfs.Mem, name func(string) string) {
+			if err := fsys.Remove(name(indexSuffix)); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"a time index that lost its end": func(t *testing.T, fsys *vfs.Mem, name func(string) string) {
+			edit(t, fsys, name(timeIndexSuffix), func(b []byte) []byte { return b[:len(b)/2/12*12] })
+		},
+		"a torn tail": func(t *testing.T, fsys *vfs.Mem, name func(string) string) {
+			edit(t, fsys, name(logSuffix), func(b []byte) []byte { return b[:len(b)-100] })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var want string
+			for cut := 0; ; cut++ {
+				fsys, base, _, _ := resumable(t, true)
+				damage(t, fsys, func(suffix string) string { return "d/f-0/" + segmentName(base, suffix) })
+				syncAll(t, fsys)
+				if cut == 0 {
+					d, l, _ := reopen(t, fsys, DefaultConfig())
+					want = learned(t, l)
+					if err := d.Abandon(); err != nil {
+						t.Fatal(err)
+					}
+					continue
+				}
+				d := newDir(t, fsys)
+				fsys.CutAfter(cut - 1)
+				_, _, err := d.Open(faultDir, DefaultConfig(), time.UnixMilli(0))
+				for seed := range uint64(3) {
+					_, l, _ := reopen(t, fsys.Crash(rand.New(rand.NewPCG(seed, uint64(cut)))), DefaultConfig())
+					if got := learned(t, l); got != want {
+						t.Fatalf("cut after %d calls: knows %s\nwant %s", cut, got, want)
+					}
+				}
+				if err == nil {
+					if cut < 5 {
+						t.Errorf("only %d calls", cut)
+					}
+					return
+				}
+			}
+		})
+	}
+}
+
+// TestSound counts the entries of an index that is longer than what is read of it at a time.
+func TestSound(t *testing.T) {
+	fsys := vfs.NewMem()
+	const entries = 100_000
+	b := make([]byte, 0, entries*offsetEntrySize)
+	for i := range uint32(entries) {
+		b = offsetEntry{i + 1, i + 1}.append(b)
+	}
+	f, err := fsys.Create("index")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt(b, 0); err != nil {
+		t.Fatal(err)
+	}
+	for _, limit := range []int{0, 1, 40_000, entries} {
+		e := entryFile{file: NewFiles(fsys, 1).file("index"), width: offsetEntrySize}
+		next := uint32(0)
+		n, err := e.sound(func(b []byte) bool {
+			next++
+			return decodeOffsetEntry(b) == offsetEntry{next, next} && next <= uint32(limit)
+		})
+		if err != nil || n != limit {
+			t.Errorf("%d of %d entries are sound, %v", n, limit, err)
+		}
+	}
+}
+
+// TestShortSegmentBelowRecoveryPoint: of a segment before others something is missing that was synced once, up to the border of a batch. A
+// power cut didn't do that, so what is behind stays.
+func TestShortSegmentBelowRecoveryPoint(t *testing.T) {
+	fsys := vfs.NewMem()
+	c := DefaultConfig()
+	c.SegmentBytes = 1500
+	d, l := faultLog(t, fsys, c)
+	for len(l.view.Load().segments) < 3 {
+		write(t, l, 1, 300)
+	}
+	second := l.view.Load().segments[1]
+	point := second.next() - 1
+	if err := errors.Join(l.Flush(point), d.Abandon()); err != nil {
+		t.Fatal(err)
+	}
+	put(t, fsys, "d/"+recoveryPointsName, fmt.Appendf(nil, "0\n1\nf 0 %d\n", point))
+	one := int(second.size()) / int(second.next()-second.base)
+	edit(t, fsys, second.path(logSuffix), func(b []byte) []byte { return b[:len(b)-2*one] })
+	end := l.EndOffset()
+	_, l, r := reopen(t, fsys, c)
+	if l.EndOffset() != end || r.DroppedSegments > 0 || len(l.view.Load().segments) != 3 {
+		t.Errorf("the log ends at %d, before at %d: %+v", l.EndOffset(), end, r)
 	}
 }
 
@@ -505,6 +623,7 @@ func TestTornTail(t *testing.T) {
 		"a flipped bit":                     {func(b []byte, last int) []byte { b[last+70] ^= 4; return b }, 1},
 		"another magic":                     {func(b []byte, last int) []byte { b[last+16] = 9; return b }, 1},
 		"another offset":                    {func(b []byte, last int) []byte { b[last+7]--; return b }, 1},
+		"a leader epoch that is lower":      {func(b []byte, last int) []byte { binary.BigEndian.PutUint32(b[last+12:], 0); return b }, 1},
 		"zeros in place of the last":        {func(b []byte, last int) []byte { clear(b[last:]); return b }, 1},
 		"1 KB of zeros after it":            {func(b []byte, _ int) []byte { return append(b, make([]byte, 1024)...) }, 0},
 		"random bytes after it": {func(b []byte, _ int) []byte {
