@@ -68,6 +68,7 @@ func deleteRecords(e *Env) error {
 		return err
 	}
 	e.Println("Executing records delete operation")
+	e.Flush() // it may wait for a partition that isn't there
 	results := deleteBefore(ad, keys, offsets)
 	e.Println("Records delete operation completed:")
 	for _, k := range keys {

@@ -70,6 +70,12 @@ func featuresParser() *ArgParser {
 }
 
 func featuresCommand(e *Env, p *ArgParser, n *Namespace) error {
+	switch n.Command { // these ask nobody
+	case "version-mapping":
+		return storageVersionMapping(e, n)
+	case "feature-dependencies":
+		return featureDependencies(e, n)
+	}
 	if !n.Has("bootstrap-server") && !n.Has("bootstrap-controller") {
 		return &ArgError{p, "You must specify either --bootstrap-controller or --bootstrap-server."}
 	}
@@ -94,10 +100,6 @@ func featuresCommand(e *Env, p *ArgParser, n *Namespace) error {
 			updates = append(updates, metadata.FeatureSetting{Name: f})
 		}
 		return updateFeatures(e, a, "disable", updates, downgradeKind(n), n.Has("dry-run"))
-	case "version-mapping":
-		return storageVersionMapping(e, n)
-	case "feature-dependencies":
-		return featureDependencies(e, n)
 	}
 	return nil
 }
