@@ -93,7 +93,7 @@ func (e *entryFile) replace(fs vfs.FS) error {
 	if err := vfs.WriteFileAtomic(fs, name[:slash], name[slash+1:], e.tail); err != nil {
 		return err
 	}
-	e.stored, e.tail, e.hold, e.stale = e.count, nil, false, false
+	e.stored, e.tail, e.hold = e.count, nil, false
 	return nil
 }
 

@@ -599,11 +599,7 @@ func (l *Log) recoverSegment(before []*segment, s *segment, o openOptions, r *Re
 	s.checkedFrom.Store(from.pos)
 	s.unverified.Store(from.pos > 0)
 	s.checked.Store(true)
-	// With a snapshot here, nobody must read this segment again for its producers. Those before in the segment are of no more use; those
-	// behind may be the right ones of segments that come next.
-	if err := l.dropSnapshotsLocked(func(o kafka.Offset) bool { return s.base < o && o < s.next() }); err != nil {
-		return 0, false, err
-	}
+	// With a snapshot here, nobody must read this segment again for its producers.
 	l.producers = from.ps
 	return cut, zeros, l.takeSnapshotLocked()
 }

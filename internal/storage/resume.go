@@ -88,6 +88,7 @@ func (l *Log) resume(before []*segment, s *segment, o openOptions, r *Recovery) 
 			return from, false, err
 		}
 	}
+	s.unverified.Store(true) // nobody has looked at what is read now
 	ps, err := l.producersAtLocked(append(before[:len(before):len(before)], s), last, o.now, false, r)
 	if err != nil && errors.As(err, &c) {
 		return from, false, nil

@@ -432,6 +432,9 @@ func TestRecoveryIsCut(t *testing.T) {
 		"a torn transaction index": func(t *testing.T, fsys *vfs.Mem, name func(string) string) {
 			edit(t, fsys, name(txnIndexSuffix), func(b []byte) []byte { return b[:len(b)-1] })
 		},
+		"a torn transaction index of the segment before": func(t *testing.T, fsys *vfs.Mem, _ func(string) string) {
+			edit(t, fsys, "d/f-0/"+segmentName(0, txnIndexSuffix), func(b []byte) []byte { return b[:len(b)-1] })
+		},
 		"no offset index": func(t *testing.T, fsys *vfs.Mem, name func(string) string) {
 			if err := fsys.Remove(name(indexSuffix)); err != nil {
 				t.Fatal(err)
@@ -446,13 +449,21 @@ func TestRecoveryIsCut(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var want string
+			// first are the files of the segment before.
+			first := func(fsys *vfs.Mem) (out string) {
+				all := contents(t, fsys, "d/f-0")
+				for _, suffix := range segmentSuffixes {
+					out += fmt.Sprintf("; %s %x", suffix, all[segmentName(0, suffix)])
+				}
+				return out
+			}
 			for cut := 0; ; cut++ {
 				fsys, base, _, _ := resumable(t, true)
 				damage(t, fsys, func(suffix string) string { return "d/f-0/" + segmentName(base, suffix) })
 				syncAll(t, fsys)
 				if cut == 0 {
 					d, l, _ := reopen(t, fsys, DefaultConfig())
-					want = learned(t, l)
+					want = learned(t, l) + first(fsys)
 					if err := d.Abandon(); err != nil {
 						t.Fatal(err)
 					}
@@ -462,8 +473,9 @@ func TestRecoveryIsCut(t *testing.T) {
 				fsys.CutAfter(cut - 1)
 				_, _, err := d.Open(faultDir, DefaultConfig(), time.UnixMilli(0))
 				for seed := range uint64(3) {
-					_, l, _ := reopen(t, fsys.Crash(rand.New(rand.NewPCG(seed, uint64(cut)))), DefaultConfig())
-					if got := learned(t, l); got != want {
+					after := fsys.Crash(rand.New(rand.NewPCG(seed, uint64(cut))))
+					_, l, _ := reopen(t, after, DefaultConfig())
+					if got := learned(t, l) + first(after); got != want {
 						t.Fatalf("cut after %d calls: knows %s\nwant %s", cut, got, want)
 					}
 				}
@@ -476,6 +488,72 @@ func TestRecoveryIsCut(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestBadMarkerBelowRecoveryPoint: of what lies between the newest snapshot and the place where recovery goes on the headers are read, and the
+// markers as a whole: one that is bad is not believed.
+func TestBadMarkerBelowRecoveryPoint(t *testing.T) {
+	fsys, _, middle, _ := resumable(t, false)
+	marker := middle/10*10 + 19
+	edit(t, fsys, "d/f-0/"+segmentName(0, logSuffix), func(b []byte) []byte {
+		for rest := b; ; {
+			batch, next, err := record.Next(rest)
+			if err != nil || batch == nil {
+				t.Fatal(err)
+			}
+			if batch.BaseOffset() == marker {
+				batch[len(batch)-2] ^= 1 // in the coordinator's epoch
+				return b
+			}
+			rest = next
+		}
+	})
+	var c *CorruptError
+	if _, _, err := newDir(t, fsys).Open(faultDir, DefaultConfig(), time.UnixMilli(0)); !errors.As(err, &c) || !strings.Contains(err.Error(), fmt.Sprintf("the batch at offset %d", marker)) {
+		t.Errorf("%v, want the marker at %d to be refused", err, marker)
+	}
+}
+
+// TestRebuildTrustedSegment makes the files of a segment below the recovery point anew, with more index entries than stay in memory: they are
+// what they were.
+func TestRebuildTrustedSegment(t *testing.T) {
+	fsys := vfs.NewMem()
+	c := DefaultConfig()
+	c.IndexIntervalBytes = 0
+	d, l := faultLog(t, fsys, c)
+	abortedTxn(t, l, 3*tailEntries)
+	c.SegmentBytes = int32(l.Size())
+	l.SetConfig(c)
+	write(t, l, 3, 100)
+	if err := errors.Join(l.Flush(l.EndOffset()), d.CheckpointRecoveryPoints(), d.Abandon()); err != nil {
+		t.Fatal(err)
+	}
+	want := contents(t, fsys, "d/f-0")
+	edit(t, fsys, "d/f-0/"+segmentName(0, txnIndexSuffix), func(b []byte) []byte { return b[:len(b)-1] })
+	_, _, _ = reopen(t, fsys, c)
+	got := contents(t, fsys, "d/f-0")
+	for _, suffix := range segmentSuffixes {
+		if name := segmentName(0, suffix); len(want[name]) == 0 || !bytes.Equal(got[name], want[name]) {
+			t.Errorf("%s has %d bytes, had %d or others", name, len(got[name]), len(want[name]))
+		}
+	}
+}
+
+// abortedTxn appends a transaction of n batches and its abort.
+func abortedTxn(t *testing.T, l *Log, n int) {
+	t.Helper()
+	for i := range n {
+		o := record.DefaultBatchOptions(0)
+		o.ProducerID, o.ProducerEpoch, o.BaseSequence, o.Transactional = 9, 0, int32(i), true
+		b := record.NewBuilder(o)
+		b.Append(int64(1000+i), nil, make([]byte, 30))
+		batch, err := b.Build()
+		if err != nil {
+			t.Fatal(err)
+		}
+		appendBatch(t, l, batch, record.Client, int64(1000+i))
+	}
+	appendBatch(t, l, record.MarkerBatch(0, 0, 5000, 9, 0, record.Marker{Type: record.Abort, CoordinatorEpoch: 1}), record.Coordinator, 5000)
 }
 
 // TestSound counts the entries of an index that is longer than what is read of it at a time.

@@ -4,6 +4,7 @@ package storage
 // writes to no file that is right already; and that what isn't right is made so, durably.
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/highwater/highwater/internal/kafka"
 	"github.com/highwater/highwater/internal/record"
 	"github.com/highwater/highwater/internal/vfs"
 )
@@ -225,6 +227,180 @@ func TestUncleanStartMends(t *testing.T) {
 					}
 				})
 			}
+		}
+	}
+}
+
+// TestUncleanEmptyTransactionIndex: an empty segment has no aborted transactions: what a truncation that a power cut undid in part may have left
+// must not hide what comes there.
+func TestUncleanEmptyTransactionIndex(t *testing.T) {
+	fsys, c := killed(t, killedLogs["never written"])
+	name := "d/f-0/" + segmentName(0, txnIndexSuffix)
+	put(t, fsys, name, abortedEntry{9, 0, 5, 6}.append(nil))
+	_, l, _, _ := surveyedOpen(t, fsys, c)
+	if _, err := fsys.Stat(name); !isNotExist(err) {
+		t.Errorf("it is still there: %v", err)
+	}
+	sequenced(t, l, 10)
+	l.SetHighWatermark(10)
+	s, err := l.Read(0, 1<<20, true, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Release()
+	if list, err := l.AbortedTxns(nil, &s); err != nil || len(list) > 0 {
+		t.Errorf("aborted: %v %v", list, err)
+	}
+}
+
+// TestRecoveryAfterCleanStop: a transaction index that is bad in spite of a clean stop has the log recovered. What that makes is on the disk
+// before the next mark of a clean stop is.
+func TestRecoveryAfterCleanStop(t *testing.T) {
+	fsys := vfs.NewMem()
+	d, l := faultLog(t, fsys, DefaultConfig())
+	abortedTxn(t, l, 10)
+	if err := d.Close(1); err != nil {
+		t.Fatal(err)
+	}
+	want := contents(t, fsys, "d/f-0")
+	edit(t, fsys, "d/f-0/"+segmentName(0, txnIndexSuffix), func(b []byte) []byte { return b[:len(b)-1] })
+	if err := fsys.Remove("d/f-0/" + segmentName(0, indexSuffix)); err != nil {
+		t.Fatal(err)
+	}
+	syncAll(t, fsys)
+	d, l, r := reopen(t, fsys, DefaultConfig())
+	if r.Recovered != 1 || len(r.Notes) != 1 || l.EndOffset() != 11 {
+		t.Errorf("%+v; the log ends at %d", r, l.EndOffset())
+	}
+	if err := d.Close(1); err != nil {
+		t.Fatal(err)
+	}
+	for seed := range uint64(8) {
+		got := contents(t, fsys.Crash(rand.New(rand.NewPCG(seed, 3))), "d/f-0")
+		for name := range want {
+			if b, ok := got[name]; !ok || !bytes.Equal(b, want[name]) {
+				t.Errorf("after a power cut %s is %x (%v), was %x", name, b, ok, want[name])
+			}
+		}
+	}
+}
+
+// TestTrusted: a recovery point isn't written down beyond a segment whose indexes aren't synced, as when one rolls while a Flush is under way.
+func TestTrusted(t *testing.T) {
+	fsys := vfs.NewMem()
+	c := DefaultConfig()
+	c.SegmentBytes = 1500
+	d, l := faultLog(t, fsys, c)
+	for len(l.view.Load().segments) < 3 {
+		write(t, l, 1, 300)
+	}
+	segments := l.view.Load().segments
+	l.recovery.Store(l.EndOffset())
+	for i, want := range []kafka.Offset{0, segments[1].base, l.EndOffset()} {
+		if err := d.CheckpointRecoveryPoints(); err != nil {
+			t.Fatal(err)
+		}
+		b, err := fsys.ReadFile("d/"+recoveryPointsName, 1000)
+		if err != nil || string(b) != fmt.Sprintf("0\n1\nf 0 %d\n", want) {
+			t.Errorf("with %d segments synced: %q %v, want %d", i, b, err, want)
+		}
+		segments[i].indexUnsynced.Store(false)
+	}
+}
+
+// TestNamesAfterKill: the name of a log's directory that a process made before it was killed is on the disk when the next one has flushed.
+func TestNamesAfterKill(t *testing.T) {
+	fsys := vfs.NewMem()
+	d, l := faultLog(t, fsys, DefaultConfig())
+	if err := fsys.SyncDir("."); err != nil {
+		t.Fatal(err)
+	}
+	write(t, l, 3, 100)
+	if err := d.Abandon(); err != nil {
+		t.Fatal(err)
+	}
+	_, l, _ = reopen(t, fsys, DefaultConfig())
+	if err := l.Flush(3); err != nil {
+		t.Fatal(err)
+	}
+	for seed := range uint64(8) {
+		after := fsys.Crash(rand.New(rand.NewPCG(seed, 3)))
+		if _, err := after.Stat("d/f-0"); err != nil {
+			t.Fatal(err)
+		}
+		if _, l, _ := reopen(t, after, DefaultConfig()); l.EndOffset() != 3 || l.TopicID() != (kafka.TopicID{1}) {
+			t.Errorf("the log ends at %d, topic %v", l.EndOffset(), l.TopicID())
+		}
+	}
+}
+
+// TestSameNameAgain: what the checkpoints say of a deleted partition isn't held of a new one of the same name, also after a kill.
+func TestSameNameAgain(t *testing.T) {
+	fsys := vfs.NewMem()
+	d, l := faultLog(t, fsys, DefaultConfig())
+	write(t, l, 10, 100)
+	l.SetHighWatermark(10)
+	if _, err := l.AdvanceStartOffset(5); err != nil {
+		t.Fatal(err)
+	}
+	l.SetCleanedTo(7)
+	checkpoints := []string{recoveryPointsName, startOffsetsName, highWatermarksName, cleanerOffsetsName}
+	if err := errors.Join(l.Flush(10), d.CheckpointRecoveryPoints(), d.CheckpointStartOffsets(), d.CheckpointHighWatermarks(), d.CheckpointCleanedOffsets()); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range checkpoints {
+		if b, err := fsys.ReadFile("d/"+name, 1000); err != nil || !bytes.Contains(b, []byte("f 0 ")) {
+			t.Fatalf("%s: %q %v", name, b, err)
+		}
+	}
+	if _, err := d.Delete(l, [16]byte{1}); err != nil {
+		t.Fatal(err)
+	}
+	l, err := d.Create(faultPartition, kafka.TopicID{2}, DefaultConfig(), time.UnixMilli(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, l, 3, 100)
+	if err := d.Abandon(); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range checkpoints {
+		if b, err := fsys.ReadFile("d/"+name, 1000); err != nil || bytes.Contains(b, []byte("f 0 ")) {
+			t.Errorf("%s: %q %v", name, b, err)
+		}
+	}
+	if _, l, r := reopen(t, fsys, DefaultConfig()); l.EndOffset() != 3 || l.StartOffset() != 0 || l.RecoveryPoint() != 0 || l.CleanedTo() != -1 || len(r.Notes) > 0 {
+		t.Errorf("the log is [%d, %d), recovery point %d, cleaned to %d; %v", l.StartOffset(), l.EndOffset(), l.RecoveryPoint(), l.CleanedTo(), r.Notes)
+	}
+}
+
+// TestSnapshotAtNewEnd: the log ends where an older snapshot is, since what came after it is lost. That snapshot stays as it is, and the
+// newer one goes.
+func TestSnapshotAtNewEnd(t *testing.T) {
+	fsys := vfs.NewMem()
+	d, l := faultLog(t, fsys, DefaultConfig())
+	var size int64
+	for range 2 {
+		size = l.Size()
+		sequenced(t, l, 5)
+		l.mu.Lock()
+		err := l.takeSnapshotLocked()
+		l.mu.Unlock()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := d.Abandon(); err != nil {
+		t.Fatal(err)
+	}
+	edit(t, fsys, "d/f-0/"+segmentName(0, logSuffix), func(b []byte) []byte { return b[:size] })
+	_, l, _, ops := surveyedOpen(t, fsys, DefaultConfig())
+	if l.EndOffset() != 5 || !slices.Equal(l.snapshots, []kafka.Offset{5}) {
+		t.Errorf("the log ends at %d, snapshots %v", l.EndOffset(), l.snapshots)
+	}
+	for _, op := range ops {
+		if op.Kind.Changes() && op.Name == "d/f-0/"+segmentName(5, snapshotSuffix) {
+			t.Errorf("%v %s", op.Kind, op.Name)
 		}
 	}
 }
