@@ -2,7 +2,9 @@ package record
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
+	"hash/crc32"
 	"slices"
 	"testing"
 
@@ -115,5 +117,104 @@ func TestFilter(t *testing.T) {
 		f(c, FilterOptions{DeleteHorizon: horizon, DropAll: true}, all, -1, -1)
 		f(c, FilterOptions{DeleteHorizon: horizon, DropAll: true, KeepEmpty: true}, all, 0, -1)
 		f(c, FilterOptions{DeleteHorizon: horizon, LoneMarker: true}, []kafka.Offset{103}, 1, horizon)
+	}
+}
+
+// legacyMessage is a message of magic 0 or 1; a nil value is null.
+func legacyMessage(magic, attributes byte, offset kafka.Offset, timestamp int64, key, value []byte) Batch {
+	body := []byte{magic, attributes}
+	if magic == 1 {
+		body = binary.BigEndian.AppendUint64(body, uint64(timestamp))
+	}
+	for _, p := range [][]byte{key, value} {
+		size := int32(-1)
+		if p != nil {
+			size = int32(len(p))
+		}
+		body = append(binary.BigEndian.AppendUint32(body, uint32(size)), p...)
+	}
+	out := binary.BigEndian.AppendUint64(nil, uint64(offset))
+	out = binary.BigEndian.AppendUint32(out, uint32(4+len(body)))
+	out = binary.BigEndian.AppendUint32(out, crc32.ChecksumIEEE(body))
+	return append(out, body...)
+}
+
+// TestFilterLegacy keeps some messages of a wrapper of magic 0 or 1, at offsets 100 to 104 of which 102 is a tombstone. What is left is of magic
+// 2 and begins, as Kafka's cleaner has it, at the first message that stays; a tombstone gets a delete horizon. As a header alone it keeps
+// the last offset.
+func TestFilterLegacy(t *testing.T) {
+	const horizon = 5000
+	wrapper := func(magic, attributes byte) Batch {
+		var set []byte
+		for i := range int64(5) {
+			offset, value := 100+i, fmt.Appendf(nil, "v%d", i)
+			if magic == 1 {
+				offset = i
+			}
+			if i == 2 {
+				value = nil
+			}
+			set = append(set, legacyMessage(magic, attributes, offset, 1000-10*i, fmt.Appendf(nil, "k%d", i), value)...)
+		}
+		c := codec.Gzip
+		packed, err := codec.Compress(nil, c, 6, set)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return legacyMessage(magic, attributes|byte(c), 104, 1000, nil, packed)
+	}
+	const logAppendTime = 8
+	for _, c := range []struct {
+		b           Batch
+		o           FilterOptions
+		keep        []kafka.Offset
+		first, last kafka.Offset // -1 for nothing
+		horizon     int64
+		timestamps  []int64
+	}{
+		{wrapper(1, 0), FilterOptions{}, []kafka.Offset{100, 101, 102, 103, 104}, 100, 104, horizon, []int64{1000, 990, 980, 970, 960}},
+		{wrapper(1, 0), FilterOptions{}, []kafka.Offset{101, 103}, 101, 103, -1, []int64{990, 970}},
+		{wrapper(1, 0), FilterOptions{}, []kafka.Offset{102, 104}, 102, 104, horizon, []int64{980, 960}},
+		{wrapper(1, logAppendTime), FilterOptions{}, []kafka.Offset{101, 103}, 101, 103, -1, []int64{1000, 1000}},
+		{wrapper(0, 0), FilterOptions{}, []kafka.Offset{101, 103}, 101, 103, -1, []int64{NoTimestamp, NoTimestamp}},
+		{wrapper(0, 0), FilterOptions{}, []kafka.Offset{102}, 102, 102, horizon, []int64{NoTimestamp}},
+		{wrapper(1, 0), FilterOptions{}, nil, -1, -1, -1, nil},
+		{wrapper(1, 0), FilterOptions{KeepEmpty: true}, nil, 104, 104, -1, nil},
+		{wrapper(0, 0), FilterOptions{KeepEmpty: true, DropAll: true}, nil, 104, 104, -1, nil},
+	} {
+		name := fmt.Sprintf("magic %d, keep %v, %+v", c.b.Magic(), c.keep, c.o)
+		c.o.DeleteHorizon = horizon
+		var filter Filter
+		out, r, err := filter.AppendTo(nil, c.b, &c.o, func(at kafka.Offset, _ []byte, _ bool) bool { return slices.Contains(c.keep, at) })
+		if err != nil || r.Size != len(out) || r.Kept != len(c.keep) {
+			t.Fatalf("%s: %v %+v", name, err, r)
+		}
+		if c.first < 0 {
+			if len(out) > 0 {
+				t.Errorf("%s: %d bytes are left", name, len(out))
+			}
+			continue
+		}
+		left := Batch(out)
+		if err := left.Check(); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if left.Magic() != 2 || left.BaseOffset() != c.first || left.LastOffset() != c.last || r.LastOffset != c.last || left.Codec() != codec.Gzip && r.Kept > 0 {
+			t.Errorf("%s: magic %d, %v, offsets %d to %d", name, left.Magic(), left.Codec(), left.BaseOffset(), left.LastOffset())
+		}
+		if h, ok := left.DeleteHorizon(); ok != (c.horizon >= 0) || ok && h != c.horizon {
+			t.Errorf("%s: horizon %d %v", name, h, ok)
+		}
+		var offsets []kafka.Offset
+		var timestamps []int64
+		for rec, err := range left.All() {
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			offsets, timestamps = append(offsets, rec.Offset), append(timestamps, rec.Timestamp)
+		}
+		if !slices.Equal(offsets, c.keep) || !slices.Equal(timestamps, c.timestamps) {
+			t.Errorf("%s: records at %v of %v, want %v of %v", name, offsets, timestamps, c.keep, c.timestamps)
+		}
 	}
 }

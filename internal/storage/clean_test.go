@@ -140,6 +140,180 @@ func TestTruncationMakesDirty(t *testing.T) {
 	}
 }
 
+// legacyMessage is a message of magic 0 or 1. An empty key or value is null.
+func legacyMessage(magic byte, offset kafka.Offset, key, value string) []byte {
+	body := []byte{magic, 0}
+	if magic == 1 {
+		body = binary.BigEndian.AppendUint64(body, uint64(cleanNow.UnixMilli()))
+	}
+	for _, p := range []string{key, value} {
+		if p == "" {
+			body = binary.BigEndian.AppendUint32(body, math.MaxUint32)
+		} else {
+			body = append(binary.BigEndian.AppendUint32(body, uint32(len(p))), p...)
+		}
+	}
+	out := binary.BigEndian.AppendUint64(nil, uint64(offset))
+	out = binary.BigEndian.AppendUint32(out, uint32(4+len(body)))
+	out = binary.BigEndian.AppendUint32(out, crc32.ChecksumIEEE(body))
+	return append(out, body...)
+}
+
+// TestCleanLegacyTombstones: messages of magic 0 and 1 have no room for a delete horizon. Of those, as in Kafka, the tombstones go that stand
+// in a file which was changed delete.retention.ms before the last one that is clean already, or earlier; the first clean takes none.
+// Those that stay get a horizon, as batches of magic 2, and go when that has passed.
+func TestCleanLegacyTombstones(t *testing.T) {
+	const tombstones = 4
+	retention := time.Hour
+	for _, c := range []struct {
+		magic   byte
+		cleaned kafka.Offset    // the first dirty offset
+		age     []time.Duration // of the tombstones' files, each a segment of its own, against the one of offset cleaned-1
+		left    string
+	}{
+		{1, 0, []time.Duration{1000 * time.Hour, 2 * time.Hour, time.Hour, 0}, "[0 1 2 3]"},
+		{1, 4, []time.Duration{retention + time.Millisecond, retention, retention - time.Millisecond, 0}, "[2 3]"},
+		{0, 4, []time.Duration{retention + time.Millisecond, retention, retention - time.Millisecond, 0}, "[2 3]"},
+		{1, 3, []time.Duration{retention + time.Millisecond, 0, 0, -time.Hour}, "[1 2 3]"},
+		{1, 3, []time.Duration{0, 0, 0, 1000 * time.Hour}, "[0 1 2]"}, // also one that is dirty
+	} {
+		fsys := vfs.NewMem()
+		d := newDir(t, fsys)
+		config := smallSegments()
+		config.Compact, config.Delete, config.SegmentBytes, config.DeleteRetention = true, false, 50, retention
+		l, err := d.Create(modelPartition, kafka.TopicID{1}, config, cleanNow)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range kafka.Offset(tombstones) {
+			appendClean(t, l, legacyMessage(c.magic, i, fmt.Sprint("key ", i), ""), record.Replica)
+		}
+		for i := range kafka.Offset(3) {
+			appendClean(t, l, legacyMessage(c.magic, tombstones+i, "other", "value"), record.Replica)
+		}
+		changed := cleanNow.Add(-time.Hour)
+		for i, age := range c.age {
+			s := l.view.Load().segments[i]
+			if s.base != int64(i) {
+				t.Fatalf("segment %d begins at %d", i, s.base)
+			}
+			if err := fsys.SetModTime(s.log.path(), changed.Add(-age)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if c.cleaned > 0 {
+			l.SetCleanedTo(c.cleaned)
+		}
+		config.SegmentBytes = 10_000 // what is left goes into one
+		l.SetConfig(config)
+		left := func(now time.Time) string {
+			if _, err := clean(t, l, now, nil); err != nil {
+				t.Fatal(err)
+			}
+			var out []kafka.Offset
+			for _, s := range l.view.Load().segments {
+				err := l.eachBatch(s, 0, func(b record.Batch) (bool, error) {
+					for r, err := range b.All() {
+						if err != nil {
+							return false, err
+						}
+						if r.Value != nil {
+							continue
+						}
+						out = append(out, r.Offset)
+						if h, ok := b.DeleteHorizon(); b.Magic() != 2 || !ok || h != cleanNow.Add(retention).UnixMilli() {
+							t.Errorf("%+v: the tombstone at %d is in a batch of magic %d, horizon %d %v", c, r.Offset, b.Magic(), h, ok)
+						}
+					}
+					return true, nil
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			return fmt.Sprint(out)
+		}
+		if got := left(cleanNow); got != c.left {
+			t.Errorf("%+v: tombstones %s are left", c, got)
+		}
+		l.SetCleanedTo(0)
+		if got := left(cleanNow.Add(retention - time.Millisecond)); got != c.left {
+			t.Errorf("%+v: just before their horizon tombstones %s are left", c, got)
+		}
+		l.SetCleanedTo(0)
+		if got := left(cleanNow.Add(retention)); got != "[]" {
+			t.Errorf("%+v: at their horizon tombstones %s are left", c, got)
+		}
+	}
+}
+
+// TestReplacedTwice: a segment that was replaced waits for its removal as .deleted, and its successor is to get that name, too: by a clean, by
+// retention, by a truncation. Who still has the first one hears that it is gone, and never reads the other file by its name; and both are
+// removed.
+func TestReplacedTwice(t *testing.T) {
+	for name, replace := range map[string]func(t *testing.T, l *Log) error{
+		"clean": func(t *testing.T, l *Log) error {
+			l.cleaned.Store(0)
+			_, err := clean(t, l, cleanNow, nil)
+			return err
+		},
+		"retention": func(_ *testing.T, l *Log) error {
+			if _, err := l.AdvanceStartOffset(l.HighWatermark()); err != nil {
+				return err
+			}
+			_, err := l.DeleteOldSegments(cleanNow)
+			return err
+		},
+		"truncation": func(_ *testing.T, l *Log) error {
+			l.SetHighWatermark(0)
+			return l.TruncateFullyAndStartAt(0, 0, cleanNow)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fsys := vfs.NewMem()
+			d, l := keyed(t, fsys, 20)
+			d.o.Files.limit = 1 // what isn't in use is closed
+			c := *l.Config()
+			c.FileDeleteDelay = time.Hour
+			l.SetConfig(c)
+			first := l.view.Load().segments[0]
+			was := contents(t, fsys, l.Path())[segmentName(0, logSuffix)]
+			if _, err := clean(t, l, cleanNow, nil); err != nil {
+				t.Fatal(err)
+			}
+			second := l.view.Load().segments[0]
+			if first == second || second.base != 0 {
+				t.Fatal("the first segment wasn't replaced")
+			}
+			if err := replace(t, l); err != nil {
+				t.Fatal(err)
+			}
+			if l.view.Load().segments[0] == second {
+				t.Fatal("the first segment wasn't replaced again")
+			}
+			for _, x := range []*file{first.log, first.idx.offsets.file, first.idx.times.file} {
+				f, err := x.use()
+				if err == nil {
+					b := make([]byte, len(was))
+					n, _ := f.ReadAt(b, 0)
+					t.Errorf("%s is still read: %d bytes, as they were: %v", x.path(), n, bytes.Equal(b[:n], was))
+					x.release()
+				} else if !isNotExist(err) {
+					t.Error(err)
+				}
+			}
+			if _, err := l.RemoveDeleted(cleanNow.Add(2 * time.Hour)); err != nil {
+				t.Fatal(err)
+			}
+			for name := range contents(t, fsys, l.Path()) {
+				if strings.HasSuffix(name, deletedSuffix) {
+					t.Errorf("left behind: %s", name)
+				}
+			}
+		})
+	}
+}
+
 // TestCleanLegacyTail cleans a log whose last message before the active segment is of magic 1 and of no use: Kafka's cleaner fails there.
 // The log's next offset is kept by a header of magic 2.
 func TestCleanLegacyTail(t *testing.T) {
@@ -151,24 +325,10 @@ func TestCleanLegacyTail(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	message := func(offset kafka.Offset, key, value string) {
-		body := binary.BigEndian.AppendUint64([]byte{1, 0}, uint64(cleanNow.UnixMilli()))
-		for _, p := range []string{key, value} {
-			if p == "" {
-				body = binary.BigEndian.AppendUint32(body, math.MaxUint32)
-			} else {
-				body = append(binary.BigEndian.AppendUint32(body, uint32(len(p))), p...)
-			}
-		}
-		out := binary.BigEndian.AppendUint64(nil, uint64(offset))
-		out = binary.BigEndian.AppendUint32(out, uint32(4+len(body)))
-		out = binary.BigEndian.AppendUint32(out, crc32.ChecksumIEEE(body))
-		appendClean(t, l, append(out, body...), record.Replica)
-	}
-	message(0, "a", "1")
-	message(1, "a", "2")
-	message(2, "", "no key")
-	message(3, "b", "1")
+	appendClean(t, l, legacyMessage(1, 0, "a", "1"), record.Replica)
+	appendClean(t, l, legacyMessage(1, 1, "a", "2"), record.Replica)
+	appendClean(t, l, legacyMessage(1, 2, "", "no key"), record.Replica)
+	appendClean(t, l, legacyMessage(1, 3, "b", "1"), record.Replica)
 	r, err := l.CleanRange(cleanNow)
 	if err != nil || r.FirstUncleanable != 2 && r.FirstUncleanable != 3 {
 		t.Fatalf("%+v %v", r, err)
