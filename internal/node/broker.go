@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"log/slog"
 	mathrand "math/rand/v2"
 	"strconv"
 	"time"
@@ -144,7 +145,11 @@ func (n *Node) isControllerListener(name string) bool {
 
 // replicaFailed is called with a replica's lock held.
 func (n *Node) replicaFailed(r *replica.Replica, err error) {
-	n.log.Error("replica is offline", "partition", r.Partition().String(), "error", err)
+	level := slog.LevelError
+	if r.Log().Dir().Err() != nil {
+		level = slog.LevelDebug // thousands may lie in a directory, which tells of its failure itself
+	}
+	n.log.Log(context.Background(), level, "replica is offline", "partition", r.Partition().String(), "error", err)
 	n.disks.Rolled(r.Log()) // wakes what looks whether the directory is to blame
 }
 

@@ -185,6 +185,45 @@ func TestMoveBetweenLogDirs(t *testing.T) {
 	stop(t, n)
 }
 
+// A disk that fails under many partitions is told of once.
+func TestLogDirFailureIsToldOnce(t *testing.T) {
+	f := formatMem(t)
+	n, err := f.start(t, 30*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	cl := client(t, n, kgo.RecordRetries(1), kgo.UnknownTopicRetries(1))
+	if _, err := kadm.NewClient(cl).CreateTopic(ctx, 8, 1, nil, "t"); err != nil {
+		t.Fatal(err)
+	}
+	for p := range int32(8) {
+		if err := cl.ProduceSync(ctx, &kgo.Record{Topic: "t", Partition: p, Value: []byte("x")}).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.fsys.SetFault(func(o vfs.Op) error {
+		if strings.HasPrefix(o.Name, "m/two/") && strings.HasSuffix(o.Name, ".log") {
+			return syscall.ENOSPC
+		}
+		return nil
+	})
+	for p := range int32(8) {
+		cl.Produce(ctx, &kgo.Record{Topic: "t", Partition: p, Value: []byte("x")}, nil)
+	}
+	const told = "its partitions are offline until the disk is seen to and the node started again\" dir=m/two partitions=4 error="
+	until(t, ctx, "the directory's failure", func() bool { return strings.Contains(f.out.String(), told) })
+	f.fsys.SetFault(nil)
+	cl.Close()
+	if err := f.stop(n); err != nil {
+		t.Error(err)
+	}
+	if errs := strings.Count(f.out.String(), "level=ERROR"); errs != 1 || !strings.Contains(f.out.String(), syscall.ENOSPC.Error()) {
+		t.Errorf("%d errors:\n%s", errs, f.out.String())
+	}
+}
+
 // inMemory formats a node whose log directories, /m/a with the metadata log and /m/b, are in memory.
 func inMemory(t *testing.T, more ...string) (*config.Broker, *vfs.Mem) {
 	t.Helper()

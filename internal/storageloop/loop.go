@@ -240,7 +240,8 @@ func (d *dirLoop) reportFailure() bool {
 	d.failed = true
 	d.mu.Unlock()
 	if !told {
-		d.o.Log.Error("log directory failed", "dir", d.dir.Path(), "error", err)
+		d.o.Log.Error("log directory failed: its partitions are offline until the disk is seen to and the node started again",
+			"dir", d.dir.Path(), "partitions", len(d.dir.Logs()), "error", err)
 		d.o.DirFailed(d.dir, err)
 	}
 	return true
