@@ -61,7 +61,7 @@ func runDev(e *Env) int {
 	}
 	c, err := serverConfig(file, overrides)
 	if err != nil {
-		return fatalStart(e, err)
+		return fatalStart(e, err, "")
 	}
 	e.Stoppable()
 	out := e.Stdout

@@ -82,7 +82,7 @@ func runServerStart(e *Env) int {
 	}
 	c, err := serverConfig(file, overrides)
 	if err != nil {
-		return fatalStart(e, err)
+		return fatalStart(e, err, file)
 	}
 	e.Stoppable()
 	return runNode(e, c, nil)
@@ -149,7 +149,7 @@ func runNode(e *Env, c *config.Broker, started func(*node.Node)) int {
 		if e.Context.Err() != nil { // asked to stop while it started
 			return 0
 		}
-		return fatalStart(e, err)
+		return fatalStart(e, err, "")
 	}
 	log.Info(fmt.Sprintf("[KafkaRaftServer nodeId=%d] Kafka Server started", c.NodeID), "version", KafkaVersion, "took", time.Since(begin).Round(time.Millisecond))
 	if started != nil {
@@ -225,8 +225,8 @@ func paceCollector() {
 	arm()
 }
 
-// fatalStart says why a node could not start, as Kafka logs it, and the way out.
-func fatalStart(e *Env, err error) int {
+// fatalStart says why a node could not start, as Kafka logs it, and the way out. file is the node's configuration if that is why.
+func fatalStart(e *Env, err error, file string) int {
 	log := &toolLog{w: e.Stderr}
 	fatal, text, hint := "Exiting Kafka due to fatal exception", javaLine(err), ""
 	var start *node.StartError
@@ -244,6 +244,9 @@ func fatalStart(e *Env, err error) int {
 	case errors.As(err, &conf):
 		text = conf.Class + ": " + conf.Text
 		hint = config.FixOf(conf)
+		if file != "" {
+			hint += " `highwater config check " + file + "` explains every key of the file."
+		}
 	}
 	log.Line("ERROR", "kafka.Kafka$", fatal, text)
 	if hint != "" {

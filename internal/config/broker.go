@@ -316,8 +316,14 @@ func prefixed(k string) bool {
 	return false
 }
 
+// byteOrderMark is that of UTF-8, read as a properties file is: in Latin-1.
+const byteOrderMark = "\u00ef\u00bb\u00bf"
+
 // hint is what to do about a key of a file that no table has, "" if nothing is known of it.
 func hint(key string) string {
+	if rest, ok := strings.CutPrefix(key, byteOrderMark); ok {
+		return "the file begins with a byte order mark, which Java takes for a part of the first key, " + rest + ": save the file without it"
+	}
 	if h, ok := removed[key]; ok {
 		return h
 	}

@@ -144,7 +144,7 @@ func TestUnknown(t *testing.T) {
 		}
 	}
 	for k, want := range map[string]string{"retention.ms": "log.retention.ms", "linger.ms": "client's", "producer_byte_rate": "quota",
-		"share.isolation.level": "group's", "leader.replication.throttled.rate": "dynamic", "replication.factor": "default.replication.factor",
+		"share.isolation.level": "group's", "leader.replication.throttled.rate": "dynamic", "replication.factor": "default.replication.factor", byteOrderMark + "process.roles": "process.roles: save the file without it",
 		"listener.name.x.max.connection": "listener.name.x.max.connections"} {
 		if h := hint(k); !strings.Contains(h, want) {
 			t.Errorf("%s: %q does not name %s", k, h, want)

@@ -253,6 +253,8 @@ func (r *Report) checkKeys() {
 				r.mistake(name, name+" is unknown: nothing reads it.", "Remove it, or leave it if it belongs to a plug-in of Kafka's.")
 			case strings.HasPrefix(what, "no such key; did you mean "):
 				r.mistake(name, name+" is unknown: nothing reads it.", "Did you mean "+strings.TrimPrefix(what, "no such key; did you mean "))
+			case strings.HasPrefix(name, byteOrderMark):
+				r.mistake(name, name+" is unknown: nothing reads it.", strings.ToUpper(what[:1])+what[1:]+".")
 			default:
 				r.mistake(name, name+": "+what+".", "Remove it from the file.")
 			}

@@ -35,7 +35,7 @@ var refusals = []refused{
 	{name: "a number out of range", config: []string{"num.io.threads=0"}, says: `num\.io\.threads`, ours: `0`},
 	{name: "a word that is none of those allowed", config: []string{"compression.type=brotli"}, says: `compression\.type`, ours: `brotli`},
 	{name: "a role that is none", config: []string{"process.roles=broker,king"}, says: `process\.roles`, ours: `king`},
-	{name: "no roles", config: []string{"!process.roles"}, says: `process\.roles`},
+	{name: "no roles", config: []string{"!process.roles"}, says: `process\.roles`, ours: "highwater config check \\S+/attempt\\.properties` explains"},
 	{name: "no node id", config: []string{"!node.id"}, says: `node\.id`},
 	{name: "a node id that is not that of the directory", config: []string{"node.id=7", "controller.quorum.voters=7@127.0.0.1:{CPORT}"}, says: `(?i)node.?id`, ours: `meta\.properties`},
 	{name: "no controller listener", config: []string{"!controller.listener.names"}, says: `controller\.listener\.names`},
