@@ -896,7 +896,7 @@ func TestCompactionModel(t *testing.T) {
 		cleans, removed, steps = cleans+w.cleans, removed+w.removed, steps+w.steps
 	}
 	t.Logf("%d steps, %d cleans, %d records removed", steps, cleans, removed)
-	if cleans < steps/100 || removed < 10*cleans {
+	if cleans < steps/100 || removed < 10*cleans || steps < few(100_000, 0) {
 		t.Errorf("only %d cleans in %d steps removed %d records", cleans, steps, removed)
 	}
 }
