@@ -37,6 +37,7 @@ func TestSipHash(t *testing.T) {
 
 // TestOffsetMap compares the map with a plain one while it grows, and fills it up.
 func TestOffsetMap(t *testing.T) {
+	t.Parallel()
 	f := func(n int64, slots, limit, keys int) {
 		t.Helper()
 		rng := rand.New(rand.NewPCG(uint64(n), 5))
@@ -76,7 +77,8 @@ func TestOffsetMap(t *testing.T) {
 	f(100, 10, 9, 50)
 	f(100, 10, 10, 50) // without an empty slot
 	f(100, 1000, 900, 50)
-	f(300_000, 1_000_000, 900_000, 1000)
-	f(300_000, 1_000_000, 900_000, 300_000)
-	f(300_000, 100_000, 90_000, 200_000)
+	n := few(300_000, 60_000)
+	f(int64(n), 1_000_000, 900_000, 1000)
+	f(int64(n), 1_000_000, 900_000, n)
+	f(int64(n), n/3, n/3*9/10, n*2/3)
 }

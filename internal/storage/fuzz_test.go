@@ -3,6 +3,8 @@ package storage
 import (
 	"bytes"
 	"errors"
+	"path"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,25 +13,25 @@ import (
 	"github.com/highwater/highwater/internal/vfs"
 )
 
-// seedsOf adds every file of the archives whose name ends so to the corpus.
-func seedsOf(f *testing.F, suffix string, max int) {
+// seedsOf adds every small file of the archives whose name ends so to the corpus, each content once.
+func seedsOf(f *testing.F, suffix string) {
 	f.Helper()
-	n := 0
+	seen := map[string]bool{}
 	for _, archive := range []string{"single-4.4", "single-4.4-torn", "3.9.2-zookeeper", "3.3.2-single"} {
-		for name, b := range archiveFiles(f, archive) {
-			if bytes.HasSuffix([]byte(name), []byte(suffix)) && len(b) < max {
+		for name, b := range archiveSmallFiles(f, archive) {
+			if strings.HasSuffix(name, suffix) && !seen[string(b)] {
 				f.Add(b)
-				n++
+				seen[string(b)] = true
 			}
 		}
 	}
-	if n == 0 {
+	if len(seen) == 0 {
 		f.Fatal("no seeds")
 	}
 }
 
 func FuzzSnapshot(f *testing.F) {
-	seedsOf(f, snapshotSuffix, 1<<12)
+	seedsOf(f, snapshotSuffix)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		entries, err := decodeSnapshot(b)
 		if err == nil && !bytes.Equal(encodeSnapshot(entries), b) {
@@ -39,7 +41,7 @@ func FuzzSnapshot(f *testing.F) {
 }
 
 func FuzzTxnIndex(f *testing.F) {
-	seedsOf(f, txnIndexSuffix, 1<<12)
+	seedsOf(f, txnIndexSuffix)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		entries, err := decodeAborted(b, 0)
 		var again []byte
@@ -53,7 +55,7 @@ func FuzzTxnIndex(f *testing.F) {
 }
 
 func FuzzEpochs(f *testing.F) {
-	seedsOf(f, epochsName, 1<<12)
+	seedsOf(f, epochsName)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		entries, err := decodeEpochs(b)
 		if err != nil {
@@ -67,7 +69,7 @@ func FuzzEpochs(f *testing.F) {
 }
 
 func FuzzOffsetCheckpoint(f *testing.F) {
-	seedsOf(f, "-checkpoint", 1<<12)
+	seedsOf(f, "-checkpoint")
 	f.Fuzz(func(t *testing.T, b []byte) {
 		offsets, err := decodeOffsets(b)
 		if err != nil {
@@ -85,8 +87,8 @@ func FuzzOffsetCheckpoint(f *testing.F) {
 }
 
 func FuzzMeta(f *testing.F) {
-	seedsOf(f, metaName, 1<<12)
-	seedsOf(f, partitionMetadataName, 1<<12)
+	seedsOf(f, metaName)
+	seedsOf(f, partitionMetadataName)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if m, err := decodeMeta(b); err == nil && m.ClusterID != "" && !bytes.ContainsAny([]byte(m.ClusterID), " \\\t\r\n\f:=#!\x00") && isASCII(m.ClusterID) {
 			again, err := decodeMeta(encodeMeta(m))
@@ -187,31 +189,40 @@ func goodBatches(t testing.TB) []byte {
 	return out
 }
 
-// TestTruncatedDecoders cuts every small file of the archives off at every byte: no decoder panics, and binary ones refuse.
+// TestTruncatedDecoders cuts every small file of an archive off at every byte: no decoder panics, and binary ones refuse.
 func TestTruncatedDecoders(t *testing.T) {
-	for name, b := range archiveFiles(t, "single-4.4") {
-		if len(b) > 4096 {
+	t.Parallel()
+	seen := map[string]bool{}
+	for name, b := range archiveSmallFiles(t, "single-4.4") {
+		base := path.Base(name)
+		kind := strings.TrimLeft(base, "0123456789") + string(b)
+		if seen[kind] {
 			continue
 		}
+		seen[kind] = true
 		for n := range len(b) {
 			part := b[:n]
 			switch {
-			case bytes.HasSuffix([]byte(name), []byte(snapshotSuffix)):
+			case strings.HasSuffix(base, snapshotSuffix):
 				if _, err := decodeSnapshot(part); err == nil {
 					t.Errorf("%s: %d of %d bytes decode", name, n, len(b))
 				}
-			case bytes.HasSuffix([]byte(name), []byte(txnIndexSuffix)):
+			case strings.HasSuffix(base, txnIndexSuffix):
 				if _, err := decodeAborted(part, 0); (err == nil) != (n%abortedEntrySize == 0) {
 					t.Errorf("%s: %d of %d bytes: %v", name, n, len(b), err)
 				}
-			case bytes.HasSuffix([]byte(name), []byte("-checkpoint")):
+			case strings.HasSuffix(base, "-checkpoint"):
 				_, _ = decodeOffsets(part)
 				_, _ = decodeEpochs(part)
-			default:
+			case base == metaName, base == partitionMetadataName, base == cleanShutdownName:
 				_, _ = decodeMeta(part)
 				_, _ = decodePartitionMetadata(part)
+				decodeCleanShutdown(part)
 			}
 		}
+	}
+	if len(seen) < 10 {
+		t.Errorf("only %d different files", len(seen))
 	}
 }
 
@@ -222,7 +233,7 @@ func TestMetaOfKafka(t *testing.T) {
 		"3.9.2-zookeeper": {Version: 0, NodeID: 1},
 	} {
 		n := 0
-		for name, b := range archiveFiles(t, archive) {
+		for name, b := range archiveSmallFiles(t, archive) {
 			switch {
 			case bytes.HasSuffix([]byte(name), []byte(metaName)):
 				m, err := decodeMeta(b)

@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -54,10 +55,31 @@ func archiveFiles(t testing.TB, name string) map[string][]byte {
 		if h.Typeflag == tar.TypeDir {
 			continue
 		}
-		if out[h.Name], err = io.ReadAll(r); err != nil {
+		b := make([]byte, h.Size) // up to 10 MB of zeros, as Kafka makes its indexes
+		if _, err := io.ReadFull(r, b); err != nil {
 			t.Fatal(err)
 		}
+		out[h.Name] = b
 	}
+}
+
+// smallFiles are those of archiveFiles that have at most 4 KiB, by archive: many tests want them, and unpacking takes a while.
+var smallFiles sync.Map
+
+// archiveSmallFiles are the files of an archive that have at most 4 KiB. They aren't the caller's to change.
+func archiveSmallFiles(t testing.TB, name string) map[string][]byte {
+	t.Helper()
+	if known, ok := smallFiles.Load(name); ok {
+		return known.(map[string][]byte)
+	}
+	out := map[string][]byte{}
+	for file, b := range archiveFiles(t, name) {
+		if len(b) <= 4096 {
+			out[file] = bytes.Clone(b)
+		}
+	}
+	smallFiles.Store(name, out)
+	return out
 }
 
 // unpack puts an archive into memory.

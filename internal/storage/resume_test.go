@@ -160,6 +160,7 @@ func learned(t *testing.T, l *Log) string {
 // TestResume: with most of a segment below the recovery point, recovery reads little more than what is above, whatever the state of
 // the other files, and makes the same files, and knows the same, as a recovery that reads all.
 func TestResume(t *testing.T) {
+	t.Parallel()
 	const little, some, all = 60_000, 160_000, 1 << 30 // bytes that may be read: what is above the recovery point has about 37,500
 	keep := func(b []byte) []byte { return b }
 	cut := func(part, width int) func(b []byte) []byte {
@@ -428,6 +429,7 @@ func syncAll(t *testing.T, fsys *vfs.Mem) {
 // TestRecoveryIsCut cuts the power after each call that a recovery makes, which has something to mend: the next one comes to what it would
 // have come to.
 func TestRecoveryIsCut(t *testing.T) {
+	t.Parallel()
 	for name, damage := range map[string]func(t *testing.T, fsys *vfs.Mem, name func(suffix string) string){
 		"a torn transaction index": func(t *testing.T, fsys *vfs.Mem, name func(string) string) {
 			edit(t, fsys, name(txnIndexSuffix), func(b []byte) []byte { return b[:len(b)-1] })

@@ -126,6 +126,7 @@ func surveyedOpen(t *testing.T, fsys *vfs.Mem, c Config) (d *Dir, l *Log, r Reco
 // TestUncleanStartChangesNothing: whatever a kill has left and is right stays untouched; the directory is listed once; of an empty log no
 // segment or index is opened. Afterwards the log is as it was, and takes more.
 func TestUncleanStartChangesNothing(t *testing.T) {
+	t.Parallel()
 	for name, make := range killedLogs {
 		t.Run(name, func(t *testing.T) {
 			fsys, c := killed(t, make)
@@ -162,6 +163,7 @@ func TestUncleanStartChangesNothing(t *testing.T) {
 // TestUncleanStartMends: an index that is missing, has what isn't of its log, or lacks something, and a producer snapshot that is bad,
 // stale or missing, are made as they were, in logs empty or not. After a clean stop a power cut changes nothing of that.
 func TestUncleanStartMends(t *testing.T) {
+	t.Parallel()
 	junk := func(n int) func([]byte) []byte { return func(b []byte) []byte { return append(b, make([]byte, n)...) } }
 	damages := map[string]func(b []byte) []byte{
 		"missing":                          nil,
