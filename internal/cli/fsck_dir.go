@@ -71,7 +71,7 @@ func (d *fsckDir) read() error {
 		}
 	}
 	if d.missing && d.only == "" {
-		d.findings.add(fsckWarning, d.path, "meta-properties", "ends at its start if no directory has one; else it takes this for a new directory and writes one.", "%s is missing: the directory is not formatted", storage.MetaFile).
+		d.findings.add(fsckWarning, d.path, "meta-properties", "ends at its start.", "%s is missing: the directory is not formatted", storage.MetaFile).
 			WayOut = "kafka-storage format, if it is to be a new one; else restore the file, whose directory.id the cluster knows."
 	}
 	d.checkLines()
@@ -105,11 +105,12 @@ func (d *fsckDir) readMeta() {
 	if err == nil {
 		d.meta, err = storage.ParseMeta(b)
 	}
+	does := "takes the directory offline; ends if it is the last one or the metadata log's."
 	if err == nil && d.meta.Version == 0 && d.meta.NodeID == kafka.NoBroker {
-		err = errors.New("node ID not found")
+		err, does = errors.New("node ID not found"), "ends at its start."
 	}
 	if err != nil {
-		f := d.findings.add(fsckError, name, "meta-properties", "takes the directory offline; ends if it is the last one or the metadata log's.", "%v", err)
+		f := d.findings.add(fsckError, name, "meta-properties", does, "%v", err)
 		f.Highwater = "does not start."
 		f.WayOut = "write it anew: version=1, the cluster's cluster.id, the node's node.id, and the directory.id that the cluster knows for this directory."
 		return

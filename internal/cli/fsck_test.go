@@ -428,7 +428,7 @@ func TestFsckFaults(t *testing.T) {
 		{"a directory's node id differs", func() { replace(b+"/meta.properties", "node.id=1", "node.id=2") }, b + "/meta.properties", "meta-properties", fsckError, "ends"},
 		{"a cluster id differs", func() { replace(b+"/meta.properties", "cluster.id=", "cluster.id=x") }, b + "/meta.properties", "meta-properties", fsckError, "ends"},
 		{"a directory id twice", func() { put(b+"/meta.properties", string(fsckGet(t, m, a+"/meta.properties"))) }, b + "/meta.properties", "meta-properties", fsckError, "ends"},
-		{"no meta.properties", func() { remove(b + "/meta.properties") }, b, "meta-properties", fsckWarning, "new directory"},
+		{"no meta.properties", func() { remove(b + "/meta.properties") }, b, "meta-properties", fsckWarning, "ends at its start"},
 		{"a bad meta.properties", func() { replace(b+"/meta.properties", "version=1", "version=9") }, b + "/meta.properties", "meta-properties", fsckError, "offline"},
 		{"a directory that is no partition", func() { put(b+"/backup/x", "") }, b + "/backup", "unknown-dir", fsckError, "ends"},
 		{"lost+found", func() { put(b+"/lost+found/x", "") }, b + "/lost+found", "unknown-dir", fsckError, "ends"},
@@ -451,7 +451,7 @@ func TestFsckFaults(t *testing.T) {
 			remove(log)
 		}, part + "/leader-epoch-checkpoint", "leader-epochs", fsckWarning, "before the log's start"},
 		{"a log with a name that is no number", func() { put(part+"/abc.log", "") }, part + "/abc.log", "unknown-file", fsckError, "ends"},
-		{"an empty meta.properties", func() { put(b+"/meta.properties", "") }, b + "/meta.properties", "meta-properties", fsckError, "offline"},
+		{"an empty meta.properties", func() { put(b+"/meta.properties", "") }, b + "/meta.properties", "meta-properties", fsckError, "ends at its start"},
 		{"a metadata log that is gone", func() {
 			remove(a + "/__cluster_metadata-0")
 			put(a+"/recovery-point-offset-checkpoint", "0\n1\n__cluster_metadata 0 40\n")

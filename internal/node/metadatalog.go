@@ -139,6 +139,10 @@ func (n *Node) metadataError(err error) error {
 			}
 		}
 	}
+	var snapshot *raftloop.SnapshotError
+	if errors.As(err, &snapshot) {
+		hint = fmt.Sprintf("Restore %s from a backup, or move it away: if the log goes back far enough, or an older snapshot is there, the node needs it no more.", snapshot.File)
+	}
 	var version *storage.VersionError
 	if errors.As(err, &version) {
 		hint = "A later version than this one wrote it: start that version."

@@ -30,6 +30,16 @@ const (
 // ErrSnapshotExists means that a snapshot at or above that offset is there.
 var ErrSnapshotExists = errors.New("snapshot exists")
 
+// SnapshotError is why a snapshot can't be used.
+type SnapshotError struct {
+	File string
+	Err  error
+}
+
+func (e *SnapshotError) Error() string { return fmt.Sprintf("snapshot %s: %v", e.File, e.Err) }
+
+func (e *SnapshotError) Unwrap() error { return e.Err }
+
 // SnapshotName is the file's name.
 func SnapshotName(id kafka.OffsetAndEpoch) string {
 	return fmt.Sprintf("%020d-%010d%s", id.Offset, id.Epoch, checkpointSuffix)
@@ -229,7 +239,7 @@ func openSnapshotFile(fsys vfs.FS, name string, id kafka.OffsetAndEpoch) (*Snaps
 		err = r.readHeader()
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("snapshot %s: %w", name, err), f.Close())
+		return nil, errors.Join(&SnapshotError{name, err}, f.Close())
 	}
 	return r, nil
 }
@@ -320,10 +330,10 @@ func (r *SnapshotReader) Next() (batch Batch, ok bool, err error) {
 	for !r.footer {
 		b, err := r.nextBatch()
 		if err != nil {
-			return Batch{}, false, fmt.Errorf("snapshot %s: %w", r.name, err)
+			return Batch{}, false, &SnapshotError{r.name, err}
 		}
 		if b == nil {
-			return Batch{}, false, fmt.Errorf("snapshot %s has no footer", r.name)
+			return Batch{}, false, &SnapshotError{r.name, errors.New("it has no footer")}
 		}
 		if !b.Control() {
 			batch, err := payload(b)
@@ -331,16 +341,16 @@ func (r *SnapshotReader) Next() (batch Batch, ok bool, err error) {
 		}
 		for rec, err := range b.All() {
 			if err != nil {
-				return Batch{}, false, fmt.Errorf("snapshot %s: %w", r.name, err)
+				return Batch{}, false, &SnapshotError{r.name, err}
 			}
 			if t, err := record.ParseControlKey(rec.Key); err != nil || t != record.SnapshotFooter {
-				return Batch{}, false, fmt.Errorf("snapshot %s has a control record of type %v amidst its records", r.name, t)
+				return Batch{}, false, &SnapshotError{r.name, fmt.Errorf("it has a control record of type %v amidst its records", t)}
 			}
 			r.footer = true
 		}
 	}
 	if r.pos != r.size {
-		return Batch{}, false, fmt.Errorf("snapshot %s has %d bytes behind its footer", r.name, r.size-r.pos)
+		return Batch{}, false, &SnapshotError{r.name, fmt.Errorf("it has %d bytes behind its footer", r.size-r.pos)}
 	}
 	return Batch{}, false, nil
 }

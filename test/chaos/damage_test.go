@@ -38,7 +38,8 @@ type damage struct {
 	killed bool // the node was killed, not stopped
 	do     func(t *testing.T, one, two string)
 	is     int
-	says   string // what the output must match
+	says   string                              // what the output must match
+	fix    func(t *testing.T, one, two string) // the way out of a refused start, if it is tried: then all records are served
 }
 
 // on changes the bytes of the file that a pattern names, the last of them; nil removes the file, and no change a whole directory.
@@ -158,19 +159,28 @@ var damages = []damage{
 		if out, err := exec.Command("cp", "-a", one+"/__cluster_metadata-0", two).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
-	}, is: refusedStart, says: "Found unexpected metadata location in data directory `\\S+/two/__cluster_metadata-0` [\\s\\S]*not this node's newest"},
+	}, is: refusedStart, says: "Found unexpected metadata location in data directory `\\S+/two/__cluster_metadata-0` [\\s\\S]*not this node's newest",
+		fix: on("{TWO}/__cluster_metadata-0", nil)},
 	{name: "a foreign directory among the partitions", do: func(t *testing.T, one, _ string) {
 		if err := os.Mkdir(one+"/photos", 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}, is: refusedStart, says: `Found directory .*one/photos`},
-	{name: "quorum-state is garbage", do: on("{ONE}/__cluster_metadata-0/quorum-state", garbage), is: refusedStart, says: `__cluster_metadata-0/quorum-state is corrupt[\s\S]*Move .*quorum-state away: it is written anew`},
+	{name: "quorum-state is garbage", do: on("{ONE}/__cluster_metadata-0/quorum-state", garbage), is: refusedStart, says: `__cluster_metadata-0/quorum-state is corrupt[\s\S]*Move .*quorum-state away: it is written anew`,
+		fix: on("{ONE}/__cluster_metadata-0/quorum-state", gone)},
 	{name: "quorum-state of a later Kafka", do: on("{ONE}/__cluster_metadata-0/quorum-state", replaced(`"data_version":0`, `"data_version":7`)), is: refusedStart, says: `quorum-state is corrupt: data_version: unknown version "7"[\s\S]*start that version`},
 	{name: "the first checkpoint is garbage", do: on("{ONE}/__cluster_metadata-0/*.checkpoint", garbage), is: refusedStart, says: `__cluster_metadata-0/.*\.checkpoint[\s\S]*from a backup`},
+	{name: "a metadata snapshot is garbage", do: func(t *testing.T, one, _ string) {
+		if err := os.WriteFile(one+"/__cluster_metadata-0/00000000000000000020-0000000001.checkpoint", garbage(nil), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}, is: refusedStart, says: `snapshot \S+/one/__cluster_metadata-0/00000000000000000020-0000000001\.checkpoint: [\s\S]*Restore \S+0020-0000000001\.checkpoint from a backup, or move it away`,
+		fix: on("{ONE}/__cluster_metadata-0/00000000000000000020-0000000001.checkpoint", gone)},
 	{name: "a bit of the metadata log", do: on("{ONE}/__cluster_metadata-0/*.log", flip(0.5)), is: refusedStart, says: `__cluster_metadata-0/.*\.log is corrupt at byte[\s\S]*from a backup`},
 	{name: "a bit of the metadata log, after a kill", killed: true, do: on("{ONE}/__cluster_metadata-0/*.log", flip(0.2)), is: refusedStart, says: `__cluster_metadata-0/.*\.log is corrupt at byte`},
 
-	{name: "partition.metadata of the metadata log is garbage", do: on("{ONE}/__cluster_metadata-0/partition.metadata", garbage), is: refusedStart, says: `__cluster_metadata-0/partition\.metadata is corrupt[\s\S]*Move .*partition\.metadata away`},
+	{name: "partition.metadata of the metadata log is garbage", do: on("{ONE}/__cluster_metadata-0/partition.metadata", garbage), is: refusedStart, says: `__cluster_metadata-0/partition\.metadata is corrupt[\s\S]*Move .*partition\.metadata away`,
+		fix: on("{ONE}/__cluster_metadata-0/partition.metadata", gone)},
 	{name: "the metadata log is missing", do: on("{ONE}/__cluster_metadata-0", nil), is: refusedStart, says: metadataGone},
 	{name: "the metadata log is missing, after a kill", killed: true, do: on("{ONE}/__cluster_metadata-0", nil), is: refusedStart, says: metadataGone},
 	{name: "the metadata log's segment is missing", do: on("{ONE}/__cluster_metadata-0/*.log", gone), is: refusedStart, says: metadataGone},
@@ -179,7 +189,12 @@ var damages = []damage{
 		on("{ONE}/__cluster_metadata-0", nil)(t, one, two)
 		on("{ONE}/recovery-point-offset-checkpoint", gone)(t, one, two)
 	}, is: refusedStart, says: `one/__cluster_metadata-0 has no record, but there are partitions, such as .*one/\S+-0[\s\S]*from a backup`},
-	{name: "the last batch of the metadata log is missing", do: on("{ONE}/__cluster_metadata-0/*.log", withoutLast), is: refusedStart, says: `one/__cluster_metadata-0 ends at offset \d+, but everything below \d+ was synced[\s\S]*from a backup`},
+	{name: "the last batch of the metadata log is missing", do: on("{ONE}/__cluster_metadata-0/*.log", withoutLast), is: refusedStart, says: `one/__cluster_metadata-0 ends at offset \d+, but everything below \d+ was synced[\s\S]*from a backup.*take the line of __cluster_metadata out of \S+/one/recovery-point-offset-checkpoint`,
+		fix: on("{ONE}/recovery-point-offset-checkpoint", func(b []byte) []byte {
+			lines := strings.Split(string(b), "\n")
+			kept := slices.DeleteFunc(lines[2:], func(l string) bool { return strings.HasPrefix(l, "__cluster_metadata ") })
+			return fmt.Appendf(nil, "%s\n%d\n%s", lines[0], len(kept)-1, strings.Join(kept, "\n"))
+		})},
 
 	{name: "the metadata log of a later Kafka", do: on("{ONE}/__cluster_metadata-0/*.log", laterLevel), is: refusedStart, says: `No MetadataVersion with feature level 9999\. Valid feature levels are from 7 to \d+\. It is that of the metadata log in .*one[\s\S]*kafka-features\.sh downgrade --metadata 4\.4-IV2`},
 	{name: "a metadata snapshot of a later Kafka", do: func(t *testing.T, one, _ string) {
@@ -261,6 +276,17 @@ func TestDamage(t *testing.T) {
 				check(t, peer.Highwater, out, status, refused{says: d.says})
 				if after := kept(t, one) + kept(t, two); after != before {
 					t.Errorf("the start changed files:\n%s", diff(before, after))
+				}
+				if d.fix == nil {
+					return
+				}
+				d.fix(t, one, two)
+				if _, err := n.Start(); err != nil {
+					t.Fatalf("the way out is none: %v", err)
+				}
+				defer n.Kill()
+				if got := count(t, n.Addr(), false); !slices.Equal(got, totals[d.killed]) {
+					t.Errorf("after the way out there are %d records, want %d", got, totals[d.killed])
 				}
 				return
 			}
