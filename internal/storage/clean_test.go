@@ -103,6 +103,7 @@ func TestCleanGivesWay(t *testing.T) {
 	f("truncate", func(_ *Dir, l *Log) error { l.SetHighWatermark(10); return l.TruncateTo(10, cleanNow) }, 8)
 	f("truncate fully", func(_ *Dir, l *Log) error { return l.TruncateFullyAndStartAt(5, -1, cleanNow) }, 5)
 	f("close", func(_ *Dir, l *Log) error { return l.Close() }, 80)
+	f("move to another directory", func(_ *Dir, l *Log) error { l.SetMoving(true); return nil }, 80)
 	f("stop", func(*Dir, *Log) error { return errors.New("stop") }, 80)
 }
 
@@ -301,6 +302,9 @@ func TestReplacedTwice(t *testing.T) {
 				} else if !isNotExist(err) {
 					t.Error(err)
 				}
+			}
+			if n, err := l.RemoveDeleted(cleanNow.Add(59 * time.Minute)); n != 0 || err != nil {
+				t.Errorf("%d files were removed before file.delete.delay.ms, %v", n, err)
 			}
 			if _, err := l.RemoveDeleted(cleanNow.Add(2 * time.Hour)); err != nil {
 				t.Fatal(err)

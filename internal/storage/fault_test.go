@@ -113,9 +113,16 @@ func TestWriteFaults(t *testing.T) {
 				t.Errorf("read after the fault: %d bytes, %v", s.Len(), err)
 			}
 			s.Release()
+			fsys.SetFault(func(op vfs.Op) error {
+				if op.Kind.Changes() {
+					t.Errorf("an offline directory is closed with %v %s", op.Kind, op.Name)
+				}
+				return nil
+			})
 			if err := d.Close(1); err == nil {
 				t.Error("close of an offline directory succeeded")
 			}
+			fsys.SetFault(nil)
 			if _, err := fsys.Stat("d/" + cleanShutdownName); err == nil {
 				t.Error("an offline directory was marked clean")
 			}
