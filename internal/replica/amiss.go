@@ -2,6 +2,7 @@ package replica
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -22,6 +23,22 @@ func (s *Set) strand(what string, d *Dir, l *storage.Log, why error) {
 		return
 	}
 	s.opts.Note(what+" set aside as stray", l.Partition(), fmt.Errorf("%w: it is %s/%s now", why, d.Path(), name))
+}
+
+// noteOffline tells of partitions that may lie in log directories that are offline.
+func (s *Set) noteOffline() {
+	var partitions []kafka.TopicPartition
+	var why *offlineDirError
+	s.mu.RLock()
+	for tp, err := range s.absent {
+		if errors.As(err, &why) {
+			partitions = append(partitions, tp)
+		}
+	}
+	s.mu.RUnlock()
+	if len(partitions) > 0 {
+		s.opts.Note("partition is offline", firstOf(slices.Values(partitions)), fmt.Errorf("%w%s", why, andMore(len(partitions))))
+	}
 }
 
 // noteMissing tells of partitions that were made anew, empty, because their directory is gone.

@@ -2,7 +2,6 @@ package replica
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -39,6 +38,13 @@ func (s *Set) offlineDirs() []string {
 	return names
 }
 
+// offlineDirError is why a replica that may lie in a log directory that is offline is made nowhere.
+type offlineDirError struct{ dirs string }
+
+func (e *offlineDirError) Error() string {
+	return "it may lie in a log directory that is offline: " + e.dirs
+}
+
 // places lists where a new replica may be made, best first. want is the directory by the metadata.
 //
 // As in Kafka (KIP-858): a replica that belongs into a directory which isn't online is made nowhere else, for it may lie there
@@ -46,7 +52,7 @@ func (s *Set) offlineDirs() []string {
 func (s *Set) places(p kafka.TopicPartition, want kafka.DirectoryID) ([]*Dir, error) {
 	named := slices.IndexFunc(s.opts.Dirs, func(d *Dir) bool { return !want.IsReserved() && d.ID == want && d.online() })
 	if off := s.offlineDirs(); named < 0 && len(off) > 0 && want != kafka.DirUnassigned {
-		return nil, fmt.Errorf("it may lie in a log directory that is offline: %s", strings.Join(off, ", "))
+		return nil, &offlineDirError{strings.Join(off, ", ")}
 	}
 	if d := s.preferred[p]; d != nil && d.online() {
 		return []*Dir{d}, nil

@@ -691,6 +691,20 @@ func TestLostDir(t *testing.T) {
 	if _, err := m.set.Lookup("t", 0); !errors.Is(err, kerr.KafkaStorageError) {
 		t.Errorf("t-0: %v", err)
 	}
+	told := func(what string, want ...string) {
+		t.Helper()
+		if !slices.Equal(m.notes, want) {
+			t.Errorf("%s: notes %q, want %q", what, m.notes, want)
+		}
+		m.notes = nil
+	}
+	offline := "partition is offline: t-0: it may lie in a log directory that is offline: /a"
+	if n := len(m.set.absent); n > 1 {
+		offline += fmt.Sprintf(" (as of %d more partitions)", n-1)
+	}
+	told("the start", offline)
+	m.commit(change(1, 0, func(c *schema.PartitionChangeRecord) { c.Leader = -1 }))
+	told("a change of what is offline")
 	m.replica(1)
 	m.replica(3)
 	if err := m.set.AlterDir(t0, kafka.TopicPartition{Topic: "t"}, "/b"); !errors.Is(err, kerr.KafkaStorageError) {

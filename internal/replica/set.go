@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"errors"
 	"iter"
 	"slices"
 	"sync"
@@ -56,9 +57,11 @@ type Set struct {
 	image atomic.Pointer[metadata.Image]
 
 	// changing lets one change of which replicas there are, and in which directories, happen at a time: those of the metadata,
-	// moves between directories, a directory's failure. It makes directories and files, and is taken before mu. It guards preferred.
+	// moves between directories, a directory's failure. It makes directories and files, and is taken before mu. It guards
+	// preferred and starting.
 	changing  sync.Mutex
 	preferred map[kafka.TopicPartition]*Dir // where partitions that aren't here yet shall be made
+	starting  bool                          // Start is at work
 
 	mu     sync.RWMutex // guards the maps and topics; held in write mode by Apply alone
 	byName map[string]*topic
@@ -236,9 +239,12 @@ func (s *Set) Start(now time.Time, image *metadata.Image) {
 	}
 	s.chooseDoubles(image)
 	s.resumeMoves(image)
+	s.starting = true
 	for t := range image.Topics() {
 		s.applyTopic(now, image, t, t.Partitions())
 	}
+	s.starting = false
+	s.noteOffline()
 	s.noteMissing()
 	s.noteRenamed(image)
 }
@@ -307,9 +313,16 @@ func (s *Set) addReplica(now time.Time, t *metadata.Topic, id int32, p *metadata
 	if log == nil {
 		var err error
 		log, err = s.createLog(now, tp, t.ID, p.Directory(s.opts.ID), c)
-		s.setAbsent(tp, err)
-		if err != nil {
-			s.opts.Note("log could not be created", tp, err)
+		known := s.setAbsent(tp, err)
+		var offline *offlineDirError
+		switch {
+		case err == nil:
+		case s.starting && errors.As(err, &offline):
+			return nil // noteOffline tells of all at once
+		default:
+			if !known {
+				s.opts.Note("log could not be created", tp, err)
+			}
 			return nil
 		}
 	} else {
@@ -345,14 +358,19 @@ func (s *Set) createLog(now time.Time, tp kafka.TopicPartition, id kafka.TopicID
 	return nil, err
 }
 
-func (s *Set) setAbsent(p kafka.TopicPartition, err error) {
+// setAbsent keeps why there is no log of a partition, nil if there is one, and tells whether the same was known.
+func (s *Set) setAbsent(p kafka.TopicPartition, err error) (known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if before := s.absent[p]; before != nil && err != nil {
+		known = before.Error() == err.Error()
+	}
 	if err == nil {
 		delete(s.absent, p)
 	} else {
 		s.absent[p] = err
 	}
+	return known
 }
 
 func (s *Set) enter(t *metadata.Topic, r *Replica) {
