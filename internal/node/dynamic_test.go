@@ -23,6 +23,7 @@ import (
 	"github.com/highwater/highwater/internal/config"
 	"github.com/highwater/highwater/internal/metadata"
 	"github.com/highwater/highwater/internal/node"
+	"github.com/highwater/highwater/internal/record"
 	"github.com/highwater/highwater/internal/schema"
 	"github.com/highwater/highwater/internal/vfs/osfs"
 )
@@ -397,4 +398,60 @@ func TestStoredConfigsNeverStopANode(t *testing.T) {
 	if got := lines.count("level=WARN", "key="); got != 0 {
 		t.Errorf("%d lines about configs that were corrected", got)
 	}
+}
+
+// TestDynamicProducerExpiration: producer.id.expiration.ms is in force at once, so that a batch which comes again is no duplicate any more, and
+// no longer when it is taken back.
+func TestDynamicProducerExpiration(t *testing.T) {
+	n, _ := startLogged(t, format(t, "producer.id.expiration.check.interval.ms=20"))
+	defer stop(t, n)
+	cl := client(t, n)
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	topic, err := kadm.NewClient(cl).CreateTopic(ctx, 1, 1, nil, "t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := record.DefaultBatchOptions(0)
+	o.ProducerID, o.ProducerEpoch, o.BaseSequence = 4711, 0, 0
+	b := record.NewBuilder(o)
+	b.Append(time.Now().UnixMilli(), nil, []byte("v"))
+	batch, err := b.AppendTo(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := func() int64 {
+		t.Helper()
+		req := kmsg.NewPtrProduceRequest()
+		req.Acks, req.TimeoutMillis = -1, 10_000
+		rt := kmsg.NewProduceRequestTopic()
+		rt.Topic, rt.TopicID = "t", topic.ID
+		rp := kmsg.NewProduceRequestTopicPartition()
+		rp.Records = batch
+		rt.Partitions = append(rt.Partitions, rp)
+		req.Topics = append(req.Topics, rt)
+		resp, err := cl.Broker(1).Request(ctx, req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := resp.(*kmsg.ProduceResponse).Topics[0].Partitions[0]
+		if p.ErrorCode != 0 {
+			t.Fatalf("code %d", p.ErrorCode)
+		}
+		return p.BaseOffset
+	}
+	stays := func(offset int64) {
+		t.Helper()
+		for begin := time.Now(); time.Since(begin) < 200*time.Millisecond; {
+			if got := again(); got != offset {
+				t.Fatalf("appended again at %d; it is at %d", got, offset)
+			}
+		}
+	}
+	stays(again())
+	must(t, alter(t, cl, onBroker, "1", false, "producer.id.expiration.ms=1"))
+	becomes(t, "true", func() string { return fmt.Sprint(again() > 1) })
+	must(t, alter(t, cl, onBroker, "1", false, "-producer.id.expiration.ms"))
+	becomes(t, "86400000/5 false [86400000/5]", func() string { return describe(t, cl, onBroker, "1", "producer.id.expiration.ms") })
+	stays(again())
 }
