@@ -98,6 +98,23 @@ func put(t *testing.T, addr, topic string, fresh bool) {
 			t.Fatalf("record %d: offset %d, want %d; %v", i, r.Offset, first+i, err)
 		}
 	}
+	reader, err := kgo.NewClient(kgo.SeedBrokers(addr), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	for read := int64(0); read < first+10; {
+		fetches := reader.PollFetches(ctx)
+		if err := fetches.Err(); err != nil {
+			t.Fatalf("%d of %d records read: %v", read, first+10, err)
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
+			if want := fmt.Sprint(read % 10); r.Offset != read || string(r.Value) != want {
+				t.Errorf("record %q at offset %d, want %q at %d", r.Value, r.Offset, want, read)
+			}
+			read++
+		})
+	}
 }
 
 // versions are the releases whose metadata records are compared.
