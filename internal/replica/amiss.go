@@ -84,7 +84,10 @@ func (s *Set) noteRenamed(image *metadata.Image) {
 			changed[c] = append(changed[c], r.partition)
 		}
 	}
-	for c, partitions := range changed {
+	for _, c := range slices.SortedFunc(maps.Keys(changed), func(a, b change) int {
+		return cmp.Or(cmp.Compare(a.in.Path(), b.in.Path()), cmp.Compare(a.was.String(), b.was.String()))
+	}) {
+		partitions := changed[c]
 		first := firstOf(slices.Values(partitions))
 		s.opts.Note("partition has no leader: its log directory has lost its id", first, fmt.Errorf("the metadata has it in directory %v, and %s/meta.properties says %v%s: "+
 			"put directory.id=%v back there, or start the node once more, when the controller has learnt the new id", c.was, c.in.Path(), c.in.ID, andMore(len(partitions)), c.was))
