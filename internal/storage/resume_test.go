@@ -532,11 +532,16 @@ func TestRebuildTrustedSegment(t *testing.T) {
 	}
 	want := contents(t, fsys, "d/f-0")
 	edit(t, fsys, "d/f-0/"+segmentName(0, txnIndexSuffix), func(b []byte) []byte { return b[:len(b)-1] })
+	edit(t, fsys, "d/f-0/"+segmentName(0, indexSuffix), func(b []byte) []byte { return append(b, b...) })
+	edit(t, fsys, "d/f-0/"+segmentName(0, timeIndexSuffix), func(b []byte) []byte { return b[:len(b)/2] })
+	syncAll(t, fsys)
 	_, _, _ = reopen(t, fsys, c)
-	got := contents(t, fsys, "d/f-0")
-	for _, suffix := range segmentSuffixes {
-		if name := segmentName(0, suffix); len(want[name]) == 0 || !bytes.Equal(got[name], want[name]) {
-			t.Errorf("%s has %d bytes, had %d or others", name, len(got[name]), len(want[name]))
+	for seed := range uint64(4) { // the next start believes them: so they must be on the disk
+		got := contents(t, fsys.Crash(rand.New(rand.NewPCG(seed, 1))), "d/f-0")
+		for _, suffix := range segmentSuffixes {
+			if name := segmentName(0, suffix); len(want[name]) == 0 || !bytes.Equal(got[name], want[name]) {
+				t.Errorf("%s has %d bytes, had %d or others", name, len(got[name]), len(want[name]))
+			}
 		}
 	}
 }
