@@ -125,7 +125,7 @@ func (l *Log) CopyFrom(from *Log, limit int, buf []byte, now time.Time) (n int, 
 		}
 		if n == 0 {
 			// Compaction took everything up to the end.
-			if err := l.skipTo(end, now); err != nil {
+			if err := l.skipTo(from, end, now); err != nil {
 				return 0, false, buf, err
 			}
 		}
@@ -157,18 +157,48 @@ func (l *Log) align(from *Log, now time.Time) error {
 		return nil
 	}
 	if to < next || next < start {
-		return l.startAt(start, now)
+		return l.startAt(from, start, now)
 	}
 	return nil
 }
 
-// startAt empties the log; its next record is that at offset.
-func (l *Log) startAt(offset kafka.Offset, now time.Time) error {
+// startAt empties the log; its next record is that at offset. Of producers all of whose batches in from lie below, no batch will tell: so they
+// are known from the beginning, and stand in all snapshots.
+func (l *Log) startAt(from *Log, offset kafka.Offset, now time.Time) error {
 	if err := l.TruncateFullyAndStartAt(offset, offset, now); err != nil {
 		return err
 	}
 	l.SetHighWatermark(offset)
+	ps := from.producersBelow(offset)
+	if len(ps.byID) == 0 {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.writableLocked(); err != nil {
+		return err
+	}
+	l.producers = ps
+	l.publishUnstableLocked()
+	if err := l.takeSnapshotLocked(); err != nil {
+		return l.fail(err)
+	}
 	return nil
+}
+
+// producersBelow are copies of the producers that have no batch at or above offset and no open transaction.
+func (l *Log) producersBelow(offset kafka.Offset) *producers {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ps := newProducers(offset)
+	ps.snapshot = -1
+	for _, p := range l.producers.byID {
+		if p.n > 0 && p.batches[p.n-1].lastOffset < offset && p.txnFirstOffset < 0 {
+			q := *p
+			ps.add(&q)
+		}
+	}
+	return ps
 }
 
 // commonEnd is where two logs part that end at aEnd and bEnd: the end of the newest epoch that both have, in the one that ends it
@@ -218,7 +248,7 @@ func (l *Log) copySlice(from *Log, s *Slice, buf []byte, now time.Time) (int, []
 		if l.Size() > 0 {
 			return 0, buf, corrupt(s.f.Name(), s.pos, "the batch at offset %d reaches back to %d, before what is copied already", s.offset, first)
 		}
-		if err := l.startAt(first, now); err != nil {
+		if err := l.startAt(from, first, now); err != nil {
 			return 0, buf, err
 		}
 	}
@@ -229,9 +259,9 @@ func (l *Log) copySlice(from *Log, s *Slice, buf []byte, now time.Time) (int, []
 }
 
 // skipTo lets the log end at end without anything in between.
-func (l *Log) skipTo(end kafka.Offset, now time.Time) error {
+func (l *Log) skipTo(from *Log, end kafka.Offset, now time.Time) error {
 	if l.Size() == 0 {
-		return l.startAt(end, now)
+		return l.startAt(from, end, now)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

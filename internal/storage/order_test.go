@@ -211,9 +211,9 @@ func TestShortenedIndexIsSynced(t *testing.T) {
 // TestTruncationRemembersBatches: after a truncation the last five batches of a producer are known, each once.
 func TestTruncationRemembersBatches(t *testing.T) {
 	c := DefaultConfig()
-	c.IndexIntervalBytes = 0
+	c.IndexIntervalBytes = 400 // an entry for every second batch, so that reading begins before the snapshot
 	_, l := faultLog(t, vfs.NewMem(), c)
-	for _, n := range []int{8, 4} {
+	for _, n := range []int{9, 4} {
 		sequenced(t, l, n)
 		l.mu.Lock()
 		err := l.takeSnapshotLocked()
@@ -222,7 +222,7 @@ func TestTruncationRemembersBatches(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := l.TruncateTo(9, time.UnixMilli(0)); err != nil {
+	if err := l.TruncateTo(10, time.UnixMilli(0)); err != nil {
 		t.Fatal(err)
 	}
 	p := l.producers.byID[7]
@@ -230,7 +230,7 @@ func TestTruncationRemembersBatches(t *testing.T) {
 	for _, b := range p.batches[:p.n] {
 		got = append(got, b.lastOffset)
 	}
-	if !slices.Equal(got, []kafka.Offset{4, 5, 6, 7, 8}) {
+	if !slices.Equal(got, []kafka.Offset{5, 6, 7, 8, 9}) {
 		t.Errorf("batches at %v", got)
 	}
 }
