@@ -16,6 +16,12 @@ import (
 // TestTakeOverInherits: a producer all of whose batches are gone, the log start, and the leader epochs are those of the original right after
 // TakeOver, and after a power cut. A copy that doesn't end where the original does takes nothing over.
 func TestTakeOverInherits(t *testing.T) {
+	for _, batches := range []int{2, 9} { // in one segment, and in several
+		t.Run(fmt.Sprint(batches), func(t *testing.T) { takeOver(t, batches) })
+	}
+}
+
+func takeOver(t *testing.T, batches int) {
 	now := time.UnixMilli(0)
 	fsys := vfs.NewMem()
 	c := DefaultConfig()
@@ -46,11 +52,8 @@ func TestTakeOverInherits(t *testing.T) {
 	}
 	c.RetentionBytes = -1
 	l.SetConfig(c)
-	write(t, l, 9, 300)
+	write(t, l, batches, 300)
 	l.SetHighWatermark(l.EndOffset())
-	if _, err := l.AdvanceStartOffset(7); err != nil || l.view.Load().segments[0].base == 7 {
-		t.Fatal(err)
-	}
 	copied, err := to.CreateFuture(faultPartition, kafka.TopicID{1}, [16]byte{1}, c, now)
 	if err != nil {
 		t.Fatal(err)
@@ -71,6 +74,9 @@ func TestTakeOverInherits(t *testing.T) {
 	catchUp()
 	if err := copied.PrepareTakeOver(); err != nil || copied.RecoveryPoint() != l.EndOffset() {
 		t.Fatalf("recovery point %d of %d, %v", copied.RecoveryPoint(), l.EndOffset(), err)
+	}
+	if _, err := l.AdvanceStartOffset(6); err != nil || l.view.Load().segments[0].base == 6 {
+		t.Fatal(err)
 	}
 	if err := copied.TakeOver(l); err != nil {
 		t.Fatal(err)
