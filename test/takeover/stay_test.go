@@ -109,8 +109,22 @@ func (d *directory) unchanged(t *testing.T, before map[string][]byte, moving str
 			}
 			continue
 		}
+		// The only one of the formatted nodes that is a quorum of one may have come as far as to load its logs, of which there are none.
+		if file == ".kafka_cleanshutdown" && !hasPartitions(after, filepath.Dir(name)) || strings.HasSuffix(file, "-offset-checkpoint") && len(checkpoint(t, name, after[name])) == 0 {
+			continue
+		}
 		t.Errorf("%s is new", name)
 	}
+}
+
+// hasPartitions tells whether a log directory has any besides the metadata log.
+func hasPartitions(files map[string][]byte, dir string) bool {
+	for name := range files {
+		if p := filepath.Dir(name); filepath.Dir(p) == dir && filepath.Base(p) != "__cluster_metadata-0" {
+			return true
+		}
+	}
+	return false
 }
 
 // lastLine is the last line of a text file.
