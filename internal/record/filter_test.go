@@ -205,6 +205,9 @@ func TestFilterLegacy(t *testing.T) {
 		if h, ok := left.DeleteHorizon(); ok != (c.horizon >= 0) || ok && h != c.horizon {
 			t.Errorf("%s: horizon %d %v", name, h, ok)
 		}
+		if c.b.TimestampType() == LogAppendTime && left.TimestampType() != LogAppendTime {
+			t.Errorf("%s: timestamp type %v", name, left.TimestampType())
+		}
 		var offsets []kafka.Offset
 		var timestamps []int64
 		for rec, err := range left.All() {

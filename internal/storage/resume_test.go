@@ -217,6 +217,7 @@ func TestResume(t *testing.T) {
 			return b
 		}, some},
 		{"a transaction index without its last block", txnIndexSuffix, "", func(b []byte) []byte { clear(b[len(b)/2/34*34:]); return b }, all},
+		{"a transaction index of zeros", txnIndexSuffix, "", func([]byte) []byte { return make([]byte, abortedEntrySize) }, all},
 		{"a transaction index that is torn", txnIndexSuffix, "", func(b []byte) []byte { return b[:len(b)-1] }, all},
 		{"a transaction index without what is above the recovery point", txnIndexSuffix, "", func(b []byte) []byte { return b[:len(b)-3*34] }, little},
 		{"no snapshot in the middle", snapshotSuffix, "middle", nil, little},
