@@ -430,15 +430,20 @@ func TestDynamicProducerExpiration(t *testing.T) {
 		rp.Records = batch
 		rt.Partitions = append(rt.Partitions, rp)
 		req.Topics = append(req.Topics, rt)
-		resp, err := cl.Broker(1).Request(ctx, req)
-		if err != nil {
-			t.Fatal(err)
+		for {
+			resp, err := cl.Broker(1).Request(ctx, req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := resp.(*kmsg.ProduceResponse).Topics[0].Partitions[0]
+			if p.ErrorCode == 0 {
+				return p.BaseOffset
+			}
+			// The controller answers for a topic before the broker leads it.
+			if p.ErrorCode != fkerr.NotLeaderForPartition.Code && p.ErrorCode != fkerr.UnknownTopicID.Code {
+				t.Fatalf("code %d", p.ErrorCode)
+			}
 		}
-		p := resp.(*kmsg.ProduceResponse).Topics[0].Partitions[0]
-		if p.ErrorCode != 0 {
-			t.Fatalf("code %d", p.ErrorCode)
-		}
-		return p.BaseOffset
 	}
 	stays := func(offset int64) {
 		t.Helper()
