@@ -129,15 +129,21 @@ func consume(topic string, bytes int, gb float64) func(*rival, float64) (*sample
 		limit := int64(gb * scale * 1e9)
 		idle := 0
 		return measure(r, func() (int64, []time.Duration, error) {
-			lat, err := pipeline(addrs[0], 1, 1, func() bool { return moved.Load() < limit }, fetchFrame(topic, 0, bytes), func(answer []byte) ([]byte, error) {
+			start, err := earliest(addrs[0], topic)
+			if err != nil {
+				return 0, nil, err
+			}
+			lat, err := pipeline(addrs[0], 1, 1, func() bool { return moved.Load() < limit }, fetchFrame(topic, start, bytes), func(answer []byte) ([]byte, error) {
 				next, size, err := nextOffset(answer, topic)
-				if next < 0 { // the end, or older than what is kept
-					next = 0
-					if idle++; idle > 3 {
-						return nil, errors.New("there is nothing to read: run the row that writes it too")
-					}
-				} else {
+				switch {
+				case err != nil:
+				case next >= 0:
 					idle = 0
+				case idle > 3:
+					err = errors.New("there is nothing to read: run the row that writes it too")
+				default: // the end, or older than what is kept by now
+					idle++
+					next, err = earliest(addrs[0], topic)
 				}
 				moved.Add(int64(size))
 				return fetchFrame(topic, next, bytes), err
@@ -147,6 +153,33 @@ func consume(topic string, bytes int, gb float64) func(*rival, float64) (*sample
 	}
 }
 
+// earliest is the offset at which a topic's only partition begins; the null broker names its end, and gives from its beginning then.
+func earliest(addr, topic string) (int64, error) {
+	c, err := dial(addr)
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	a, err := c.call(listOffsets(topic, -2))
+	if err != nil {
+		return 0, err
+	}
+	p := a.(*kmsg.ListOffsetsResponse).Topics[0].Partitions[0]
+	if p.ErrorCode != 0 {
+		return 0, fmt.Errorf("offsets of %s: error code %d", topic, p.ErrorCode)
+	}
+	return p.Offset, nil
+}
+
+func listOffsets(topic string, at int64) *kmsg.ListOffsetsRequest {
+	q := kmsg.NewPtrListOffsetsRequest()
+	q.Version, q.ReplicaID = 5, -1
+	p := kmsg.NewListOffsetsRequestTopicPartition()
+	p.Timestamp, p.CurrentLeaderEpoch = at, -1
+	q.Topics = []kmsg.ListOffsetsRequestTopic{{Topic: topic, Partitions: []kmsg.ListOffsetsRequestTopicPartition{p}}}
+	return q
+}
+
 // small asks for the end offset of one partition.
 func small(n, conns, depth int) func(*rival, float64) (*sample, error) {
 	return func(r *rival, scale float64) (*sample, error) {
@@ -154,12 +187,7 @@ func small(n, conns, depth int) func(*rival, float64) (*sample, error) {
 		if err != nil {
 			return nil, err
 		}
-		q := kmsg.NewPtrListOffsetsRequest()
-		q.Version, q.ReplicaID = 5, -1
-		p := kmsg.NewListOffsetsRequestTopicPartition()
-		p.Timestamp, p.CurrentLeaderEpoch = -1, -1
-		q.Topics = []kmsg.ListOffsetsRequestTopic{{Topic: "b1k", Partitions: []kmsg.ListOffsetsRequestTopicPartition{p}}}
-		frame := formatter.AppendRequest(nil, q, 7)
+		frame := formatter.AppendRequest(nil, listOffsets("b1k", -1), 7)
 		var left atomic.Int64
 		left.Store(int64(float64(n) * scale))
 		return measure(r, func() (int64, []time.Duration, error) {
