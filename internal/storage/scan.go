@@ -84,8 +84,10 @@ type batchScan struct {
 	from, end int64   // of the file, in buf
 }
 
-// chunks are what batchScan reads at a time; larger batches get a buffer of their own.
-var chunks = sync.Pool{New: func() any { b := make([]byte, 256<<10); return &b }}
+// chunkSize is what batchScan reads at a time; larger batches get a buffer of their own.
+const chunkSize = 256 << 10
+
+var chunks = sync.Pool{New: func() any { b := make([]byte, chunkSize); return &b }}
 
 func scanBatches(f vfs.File, pos, limit int64) *batchScan {
 	p := chunks.Get().(*[]byte)
@@ -139,14 +141,26 @@ func (s *batchScan) next() (b record.Batch, pos int64, ok bool, err error) {
 // fill reads from s.pos on at least need bytes, if the limit allows. What it allocates is bounded by the file's size, since
 // next has checked that the batch ends within it.
 func (s *batchScan) fill(need int) error {
-	if need > len(s.buf) {
-		s.close()
-		s.buf = make([]byte, need+need/4)
+	var have []byte // what is in memory already
+	if s.from <= s.pos && s.pos < s.end {
+		have = s.buf[s.pos-s.from : s.end-s.from]
 	}
-	n, err := s.f.ReadAt(s.buf[:min(int64(len(s.buf)), s.limit-s.pos)], s.pos)
+	n := len(have)
+	if need > len(s.buf) {
+		buf := make([]byte, need+need/4)
+		copy(buf, have)
+		s.close()
+		s.buf = buf
+	} else {
+		copy(s.buf, have)
+	}
+	s.from, s.end = s.pos, s.pos+int64(n)
+	// Of what comes behind a large batch only the next header, so that little is read that has to be moved.
+	want := min(int64(max(need+record.HeaderSize, chunkSize)), int64(len(s.buf)), s.limit-s.pos)
+	m, err := s.f.ReadAt(s.buf[n:want], s.end)
 	if err != nil && err != io.EOF {
 		return err
 	}
-	s.from, s.end = s.pos, s.pos+int64(n)
+	s.end += int64(m)
 	return nil
 }
