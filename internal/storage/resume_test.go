@@ -380,16 +380,23 @@ func TestResumeLeavesUnread(t *testing.T) {
 	}
 }
 
-// TestRecoveryPointAtBorder: it may have been written when only the first of the two segments was there, whose indexes nobody had synced
-// then.
-func TestRecoveryPointAtBorder(t *testing.T) {
+// shortSegments is a log of n short segments, each with a few batches.
+func shortSegments(t *testing.T, n int) (*vfs.Mem, Config, *Dir, *Log) {
+	t.Helper()
 	fsys := vfs.NewMem()
 	c := DefaultConfig()
 	c.SegmentBytes = 1500
 	d, l := faultLog(t, fsys, c)
-	for len(l.view.Load().segments) < 2 {
+	for len(l.view.Load().segments) < n {
 		write(t, l, 1, 300)
 	}
+	return fsys, c, d, l
+}
+
+// TestRecoveryPointAtBorder: it may have been written when only the first of the two segments was there, whose indexes nobody had synced
+// then.
+func TestRecoveryPointAtBorder(t *testing.T) {
+	fsys, c, d, l := shortSegments(t, 2)
 	border := l.view.Load().segments[1].base
 	if err := d.Abandon(); err != nil {
 		t.Fatal(err)
@@ -595,13 +602,7 @@ func TestSound(t *testing.T) {
 // TestShortSegmentBelowRecoveryPoint: of a segment before others something is missing that was synced once, up to the border of a batch. A
 // power cut didn't do that, so what is behind stays.
 func TestShortSegmentBelowRecoveryPoint(t *testing.T) {
-	fsys := vfs.NewMem()
-	c := DefaultConfig()
-	c.SegmentBytes = 1500
-	d, l := faultLog(t, fsys, c)
-	for len(l.view.Load().segments) < 3 {
-		write(t, l, 1, 300)
-	}
+	fsys, c, d, l := shortSegments(t, 3)
 	second := l.view.Load().segments[1]
 	point := second.next() - 1
 	if err := errors.Join(l.Flush(point), d.Abandon()); err != nil {

@@ -289,13 +289,7 @@ func TestRecoveryAfterCleanStop(t *testing.T) {
 
 // TestTrusted: a recovery point isn't written down beyond a segment whose indexes aren't synced, as when one rolls while a Flush is under way.
 func TestTrusted(t *testing.T) {
-	fsys := vfs.NewMem()
-	c := DefaultConfig()
-	c.SegmentBytes = 1500
-	d, l := faultLog(t, fsys, c)
-	for len(l.view.Load().segments) < 3 {
-		write(t, l, 1, 300)
-	}
+	fsys, _, d, l := shortSegments(t, 3)
 	segments := l.view.Load().segments
 	l.recovery.Store(l.EndOffset())
 	for i, want := range []kafka.Offset{0, segments[1].base, l.EndOffset()} {

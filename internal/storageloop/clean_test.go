@@ -345,7 +345,7 @@ func TestCleansUnderLoad(t *testing.T) {
 			}
 		}
 		load.Wait()
-		time.Sleep(time.Second) // of the bubble, as above
+		pass(time.Second)
 		loop.Stop()
 		if s := loop.CleanerState(time.Now()); s.Cleans < 20 || len(s.Uncleanable) > 0 {
 			t.Errorf("%d cleans, %v", s.Cleans, s.Uncleanable)

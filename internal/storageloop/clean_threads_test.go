@@ -60,7 +60,7 @@ func TestCleanerThreads(t *testing.T) {
 				return nil
 			})
 			loop.Start()
-			time.Sleep(5 * time.Minute)
+			pass(5 * time.Minute)
 			loop.Stop()
 			cleaned := 0
 			for _, l := range logs {
@@ -86,13 +86,13 @@ func TestSetCleaner(t *testing.T) {
 		slow := CleanerOptions{DedupeBytes: 1 << 20, Backoff: time.Second, MaxBytesPerSecond: 100_000}
 		loop := New(Options{Dirs: []*storage.Dir{d}, Log: quiet})
 		loop.SetCleaner(slow)
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		if l.CleanedTo() != -1 {
 			t.Fatal("cleaned before the start")
 		}
 		loop.Start()
 		for range 300 {
-			time.Sleep(time.Second)
+			pass(time.Second)
 			loop.SetCleaner(slow)
 		}
 		synctest.Wait()
@@ -109,16 +109,15 @@ func TestSetCleaner(t *testing.T) {
 		})
 		fill(t, l, 20)
 		before := l.CleanedTo()
-		time.Sleep(10 * time.Second)
+		pass(10 * time.Second)
 		full.Store(false)
-		time.Sleep(10 * time.Second)
+		pass(10 * time.Second)
 		if l.CleanedTo() != before {
 			t.Fatal("a disk without room was tried again at once")
 		}
 		fast := CleanerOptions{DedupeBytes: 1 << 20, Backoff: time.Second}
 		loop.SetCleaner(fast)
-		time.Sleep(2 * time.Second)
-		synctest.Wait()
+		pass(2 * time.Second)
 		if l.CleanedTo() == before {
 			t.Error("not tried again after another setting")
 		}
@@ -126,7 +125,7 @@ func TestSetCleaner(t *testing.T) {
 		fill(t, l, 20)
 		before = l.CleanedTo()
 		loop.SetCleaner(slow)
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		if l.CleanedTo() != before {
 			t.Error("cleaned after the stop")
 		}
@@ -143,7 +142,7 @@ func TestCleanBrokenOff(t *testing.T) {
 		loop.Start()
 		defer loop.Stop()
 		for range 3 {
-			time.Sleep(2 * time.Second)
+			pass(2 * time.Second)
 			if err := l.TruncateTo(l.EndOffset()-4, time.Now()); err != nil {
 				t.Fatal(err)
 			}
@@ -152,8 +151,7 @@ func TestCleanBrokenOff(t *testing.T) {
 		if s := loop.CleanerState(time.Now()); s.Cleans > 0 || len(s.Uncleanable) > 0 {
 			t.Fatalf("%+v", s)
 		}
-		time.Sleep(5 * time.Minute)
-		synctest.Wait()
+		pass(5 * time.Minute)
 		if s := loop.CleanerState(time.Now()); s.Cleans != 1 || l.CleanedTo() <= 0 {
 			t.Errorf("cleaned to %d; %+v", l.CleanedTo(), s)
 		}
@@ -173,8 +171,7 @@ func TestOverdueWithoutWork(t *testing.T) {
 		loop := New(Options{Dirs: []*storage.Dir{d}, Log: quiet, Cleaner: CleanerOptions{DedupeBytes: 1 << 20, Backoff: time.Second}})
 		loop.Start()
 		defer loop.Stop()
-		time.Sleep(time.Hour)
-		synctest.Wait()
+		pass(time.Hour)
 		if s := loop.CleanerState(time.Now()); s.Cleans > 0 || s.MaxCompactionDelay < 50*time.Minute {
 			t.Errorf("%+v", s)
 		}
@@ -226,23 +223,20 @@ func TestUncleanableFound(t *testing.T) {
 		})
 		loop.Start()
 		defer loop.Stop()
-		time.Sleep(10 * time.Second)
-		synctest.Wait()
+		pass(10 * time.Second)
 		s := loop.CleanerState(time.Now())
 		if len(s.Uncleanable) != 1 || s.Uncleanable[0].Partition.Topic != "bad" || !strings.Contains(s.Uncleanable[0].Reason.Error(), "find what to clean") {
 			t.Fatalf("%+v", s.Uncleanable)
 		}
 		scarce.Store(false)
-		time.Sleep(10 * time.Second)
-		synctest.Wait()
+		pass(10 * time.Second)
 		if l := d.Log(kafka.TopicPartition{Topic: "scarce"}); l.CleanedTo() <= 0 {
 			t.Error("the log isn't cleaned though there are descriptors again")
 		}
 		if _, err := d.Delete(d.Log(kafka.TopicPartition{Topic: "bad"}), [16]byte{1}); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(10 * time.Second)
-		synctest.Wait()
+		pass(10 * time.Second)
 		if s := loop.CleanerState(time.Now()); len(s.Uncleanable) > 0 {
 			t.Errorf("after it was deleted: %+v", s.Uncleanable)
 		}

@@ -152,15 +152,14 @@ func TestMoverAddsAndStops(t *testing.T) {
 		synctest.Wait() // it sleeps in Move
 		m.Add(p)
 		m.Add(p)
-		time.Sleep(time.Second)
-		synctest.Wait()
+		pass(time.Second)
 		if n := p.now().moves; n != 2 {
 			t.Errorf("called %d times", n)
 		}
 		endless := pieceOf(1 << 60)
 		endless.huge = true
 		m.Add(endless)
-		time.Sleep(50 * time.Millisecond)
+		pass(50 * time.Millisecond)
 		began := time.Now()
 		m.Stop()
 		if took := time.Since(began); took > 10*time.Millisecond {

@@ -153,13 +153,11 @@ func TestLoadKinds(t *testing.T) {
 		if _, err := d.Delete(d.Log(kafka.TopicPartition{Topic: "b"}), [16]byte{4}); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(58 * time.Second)
-		synctest.Wait()
+		pass(58 * time.Second)
 		if got := names(t, fsys, "d"); !strings.Contains(got, gone) {
 			t.Errorf("removed before its time: %s", got)
 		}
-		time.Sleep(4 * time.Second)
-		synctest.Wait()
+		pass(4 * time.Second)
 		if got := names(t, fsys, "d"); strings.Contains(got, gone) || !strings.Contains(got, stray) {
 			t.Errorf("a minute after the start: %s", got)
 		}
@@ -413,7 +411,7 @@ func TestCloseInParallel(t *testing.T) {
 		fsys := slow{vfs.NewMem(), func(call, name string) {
 			if call == "syncdir" && strings.Contains(name, "/t") {
 				syncs.Add(1)
-				time.Sleep(time.Second)
+				time.Sleep(time.Second) // of the bubble: the disk is slow
 			}
 		}}
 		dirs := []*storage.Dir{openDir(t, fsys, "d"), openDir(t, fsys, "e")}
@@ -440,7 +438,7 @@ func TestStopWaits(t *testing.T) {
 		fsys := slow{vfs.NewMem(), func(call, _ string) {
 			if call == "removeall" {
 				removing = true
-				time.Sleep(time.Minute)
+				time.Sleep(time.Minute) // of the bubble: the disk is slow
 				removing = false
 			}
 		}}
@@ -458,7 +456,7 @@ func TestStopWaits(t *testing.T) {
 			t.Fatal(same, err)
 		}
 		loop.RemovePartition(d, name, time.Second)
-		time.Sleep(5 * time.Second)
+		pass(5 * time.Second)
 		began := time.Now()
 		loop.Stop()
 		if took := time.Since(began); removing || took < 50*time.Second {
@@ -469,7 +467,7 @@ func TestStopWaits(t *testing.T) {
 		never := New(Options{Dirs: []*storage.Dir{other}, Log: quiet})
 		never.Stop()
 		never.Start()
-		time.Sleep(time.Hour)
+		pass(time.Hour)
 		if l.CleanedTo() != -1 {
 			t.Error("started after the stop")
 		}
@@ -514,8 +512,7 @@ func TestRounds(t *testing.T) {
 				appendTo(t, l, 7, sequence)
 				sequence++
 			}
-			time.Sleep(time.Until(began.Add(after)))
-			synctest.Wait()
+			pass(time.Until(began.Add(after)))
 			return l.StartOffset()
 		}
 		var starts []kafka.Offset
@@ -537,16 +534,13 @@ func TestRounds(t *testing.T) {
 			t.Errorf("log starts: %q", got)
 		}
 		// With an hour to live: a producer goes at the first look after that.
-		time.Sleep(time.Until(began.Add(69 * time.Minute)))
-		synctest.Wait()
+		pass(time.Until(began.Add(69 * time.Minute)))
 		appendTo(t, l, 8, 0)
-		time.Sleep(time.Until(began.Add(129*time.Minute + 30*time.Second)))
-		synctest.Wait()
+		pass(time.Until(began.Add(129*time.Minute + 30*time.Second)))
 		if n := len(l.Producers()); n != 1 {
 			t.Errorf("%d producers before the round at 130 minutes", n)
 		}
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		pass(time.Minute)
 		if n := len(l.Producers()); n != 0 {
 			t.Errorf("%d producers after it", n)
 		}
@@ -586,8 +580,7 @@ func TestOfflineIsLeftAlone(t *testing.T) {
 			}
 		}
 		loop.Start()
-		time.Sleep(2500 * time.Millisecond)
-		synctest.Wait()
+		pass(2500 * time.Millisecond)
 		w := watch(fsys, func(op vfs.Op) error {
 			if op.Kind == vfs.OpSync && strings.HasPrefix(op.Name, "bad/t-0/") {
 				return syscall.EIO
@@ -603,14 +596,12 @@ func TestOfflineIsLeftAlone(t *testing.T) {
 		for _, d := range []*storage.Dir{bad, good} {
 			fill(t, d.Log(kafka.TopicPartition{Topic: "compacted"}), 30)
 		}
-		time.Sleep(1100 * time.Millisecond)
-		synctest.Wait()
+		pass(1100 * time.Millisecond)
 		if bad.Err() == nil {
 			t.Fatal("the directory didn't fail")
 		}
 		w.take()
-		time.Sleep(time.Hour)
-		synctest.Wait()
+		pass(time.Hour)
 		touched := map[string]int{}
 		for _, op := range w.take() {
 			if strings.HasPrefix(op, "close ") {

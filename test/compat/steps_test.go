@@ -49,8 +49,8 @@ func placedTopic(name string, replicas ...[]int32) kmsg.CreateTopicsRequestTopic
 }
 
 func creation(topics ...kmsg.CreateTopicsRequestTopic) *kmsg.CreateTopicsRequest {
-	q := kmsg.NewPtrCreateTopicsRequest()
-	q.TimeoutMillis, q.Topics = 10000, topics
+	q := peer.CreateTopics(topics...)
+	q.TimeoutMillis = 10000
 	return q
 }
 
